@@ -7,16 +7,16 @@ use bruckner_engine::call::{Call, Lists};
 use bruckner_engine::mpi::{ExternalCollectives, MpiError};
 use bruckner_engine::{Engine, EntryPoint, Error, Mpi};
 
-/// A persistent operation on the MPI of this process.
+/// A persistent collective of the MPI of this process.
 type Persistent = bruckner_engine::Persistent<Mpi>;
 
-/// A collective with its buffers, to be run now or planned for repeated use. Nothing is communicated before that.
+/// A collective with its buffers. It is run, or planned for repeated use, by its methods; until then nothing is communicated.
 #[must_use = "nothing happens until it is run or planned"]
 pub struct Collective<'a> {
     engine: &'static Engine<Mpi>,
     comm: u64,
     call: Call,
-    /// Plans that [`Collective::add_plan`] has made, one for each algorithm.
+    /// Plans made by [`Collective::add_plan`], in the order of their numbers.
     plans: Vec<Persistent>,
     lists: Lists,
     buffers: PhantomData<&'a mut ()>,
@@ -61,12 +61,12 @@ impl<'a> Collective<'a> {
         self.check_code(unsafe { self.engine.native(&self.call, self.comm) })
     }
 
-    /// Runs the collective with the function of another library, for comparison. Collective over the communicator.
+    /// Runs the collective with the function of another library. Collective over the communicator.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
     /// let other = "/opt/other/libcollectives.so";
-    /// // SAFETY: whoever names a library vouches for it.
+    /// // SAFETY: the functions of this library are those that MPI specifies.
     /// if let Ok(external) = unsafe { bruckner::ExternalCollectives::load(other.as_ref()) } {
     ///     world.barrier()?.run_with(&external)?;
     /// }
@@ -85,8 +85,8 @@ impl<'a> Collective<'a> {
         }
     }
 
-    /// Adds a plan by `algorithm` and returns its number for [`Collective::run_plan`]. If the algorithm is not applicable, nothing is added.
-    /// Collective over the communicator.
+    /// Adds a plan that uses `algorithm`, and returns its number for [`Collective::run_plan`]. If the algorithm is not applicable, returns
+    /// an error and adds nothing. Collective over the communicator.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -94,7 +94,7 @@ impl<'a> Collective<'a> {
     /// let mut sum = [0];
     /// let mut sums = world.allreduce(&[1], &mut sum, Operation::Sum)?;
     /// for algorithm in ["recursive-doubling", "native"] {
-    ///     // On one rank there is nothing to plan.
+    ///     // An algorithm may not be applicable, for example on a single rank.
     ///     if let Ok(number) = sums.add_plan(algorithm) {
     ///         sums.run_plan(number)?;
     ///     }
@@ -108,7 +108,8 @@ impl<'a> Collective<'a> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Runs the plan that [`Collective::add_plan`] has given this number: several algorithms can be run on the same buffers. Collective.
+    /// Runs the plan with the number that [`Collective::add_plan`] returned. Plans with several algorithms can use the same buffers.
+    /// Collective over the communicator.
     ///
     /// # Panics
     /// If `number` is not one that [`Collective::add_plan`] has returned.
@@ -125,11 +126,12 @@ impl<'a> Collective<'a> {
     /// # Ok(()) });
     /// ```
     pub fn run_plan(&mut self, number: usize) -> Result<(), Error> {
-        // SAFETY: the buffers are borrowed as long as this lives, and nobody else uses them until it returns.
+        // SAFETY: the buffers are borrowed as long as `self` lives, and no other code uses them until this call returns.
         unsafe { self.plans[number].run() }
     }
 
-    /// Makes a plan of the collective by `algorithm`; an empty string leaves the choice to the library. Collective.
+    /// Makes a plan of the collective that uses `algorithm`. If it is an empty string, the library chooses the algorithm. Collective over
+    /// the communicator.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -162,7 +164,7 @@ pub struct Plan<'a> {
 pub struct Progress<'p>(&'p Persistent);
 
 impl Progress<'_> {
-    /// Advances the plan as far as possible without waiting; returns whether it is done.
+    /// Advances the plan as far as possible without waiting. Returns whether the plan is done.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -203,8 +205,8 @@ impl Plan<'_> {
         unsafe { self.plan.run() }
     }
 
-    /// Starts the plan, calls `work`, and waits until the plan is done. `work` may advance the plan by [`Progress::advance`]; any other
-    /// collective of this library that waits advances it as well. Collective.
+    /// Starts the plan, calls `work`, and waits until the plan is done. `work` may advance the plan by [`Progress::advance`]; while it
+    /// waits in another collective of this library, the plan advances as well. Collective over the communicator.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -222,14 +224,14 @@ impl Plan<'_> {
     /// # Ok(()) });
     /// ```
     pub fn overlap<R>(&mut self, work: impl FnOnce(&mut Progress<'_>) -> R) -> Result<R, Error> {
-        /// Waits for the plan on drop, also when `work` panics, because the buffers are in use until then.
+        /// Waits for the plan on drop, even if `work` panics, because the plan uses the buffers until it is done.
         struct Wait<'p>(&'p Persistent);
         impl Drop for Wait<'_> {
             fn drop(&mut self) {
                 let _ = self.0.wait();
             }
         }
-        // SAFETY: the buffers are borrowed as long as the plan lives, and it is done when this returns or unwinds.
+        // SAFETY: the buffers are borrowed as long as the plan lives, and the plan is done when this function returns or unwinds.
         unsafe { self.plan.start() }?;
         let wait = Wait(&self.plan);
         let result = work(&mut Progress(&self.plan));

@@ -1,8 +1,9 @@
 //! The Rust API of Bruckner: MPI collectives by proven schedules, on the MPI that is found at run time.
 //!
-//! A [`Communicator`] stands for any MPI communicator, by its handle. A collective on slices is run at once or made into a [`Plan`] that
-//! borrows them. The crate links no MPI: it finds the one that the process uses at run time. The feature `rsmpi` adds
-//! `bruckner::rsmpi::Collectives`, which turns any rsmpi communicator into a [`Communicator`]; without it, [`init`] starts MPI.
+//! A [`Communicator`] holds the handle of any MPI communicator. A collective on slices is run at once, or made into a [`Plan`] that
+//! borrows the slices. The crate links no MPI: it finds the MPI of the process at run time. The feature `rsmpi` adds
+//! `bruckner::rsmpi::Collectives`, which turns any rsmpi communicator into a [`Communicator`]. Programs without rsmpi can start MPI with
+//! [`init`].
 //!
 //! ```no_run
 //! fn main() -> Result<(), bruckner::Error> {

@@ -1,4 +1,4 @@
-//! Bruckner on rsmpi communicators.
+//! Conversion of rsmpi communicators, so that programs with rsmpi can use Bruckner.
 
 use mpi::topology::Communicator as RsmpiCommunicator;
 
@@ -13,7 +13,7 @@ pub trait Collectives {
 
 impl<C: RsmpiCommunicator> Collectives for C {
     fn bruckner(&self) -> Result<Communicator, Error> {
-        // A handle is an int or a pointer, possibly wrapped in a struct by rsmpi: its bytes, extended by zeros, are the 64-bit handle.
+        // A handle is an int or a pointer, possibly wrapped in a struct by rsmpi. Its bytes, followed by zeros, are the 64-bit handle.
         let raw = self.as_raw();
         let mut handle = [0u8; 8];
         let width = size_of_val(&raw);

@@ -1,4 +1,4 @@
-//! The public Rust API: collectives on slices, run at once or planned; plans borrow their buffers.
+//! The public Rust API: collectives on slices, which are run at once or planned. A plan borrows its buffers.
 //!
 //! A [`Communicator`] is made from the handle of any MPI communicator, or with the feature `rsmpi` from an rsmpi communicator by
 //! [`Collectives::bruckner`](crate::rsmpi::Collectives::bruckner). Errors are returned as values.
@@ -23,7 +23,7 @@ mod sealed {
     }
 }
 
-/// An element type that can be sent and, by most operations, reduced: Rust's integers and floating-point numbers of up to 64 bits.
+/// Element type of a collective's data: one of Rust's integer and floating-point types of up to 64 bits. Most operations can reduce it.
 ///
 /// ```compile_fail
 /// #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ elements!(
     f64 = "MPI_DOUBLE" F64
 );
 
-/// An MPI communicator of the user, by its handle.
+/// Handle of an MPI communicator.
 #[derive(Clone, Copy)]
 pub struct Communicator {
     pub(crate) engine: &'static Engine<Mpi>,
@@ -67,11 +67,11 @@ pub struct Communicator {
 pub enum Input<'a, T> {
     /// Elements to send or reduce.
     Elements(&'a [T]),
-    /// The data that is in the output buffer, where MPI specifies it for each collective.
+    /// The input is in the output buffer, at the place that MPI specifies for each collective.
     InPlace,
 }
 
-/// `MPI_IN_PLACE`: takes the input from the output buffer.
+/// `MPI_IN_PLACE`: the input is in the output buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace;
 
@@ -123,7 +123,7 @@ fn defined(op: Operation, kind: ElementType, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Addresses passed to MPI for empty slices, whose own address may be any number, even that of `MPI_IN_PLACE`.
+/// Addresses that are passed to MPI for empty slices. The address of an empty slice may be any number, even that of `MPI_IN_PLACE`.
 static EMPTY_ADDRESSES: [u64; 2] = [0; 2];
 
 /// Returns the address of an input for MPI.
@@ -131,7 +131,7 @@ fn input_address<T>(elements: &[T]) -> *const c_void {
     if elements.is_empty() { (&raw const EMPTY_ADDRESSES[0]).cast() } else { elements.as_ptr().cast() }
 }
 
-/// Returns the address of an output for MPI, which writes nothing to an empty one.
+/// Returns the address of an output for MPI. MPI writes nothing to an empty output.
 fn output_address<T>(elements: &mut [T]) -> *mut c_void {
     if elements.is_empty() { (&raw const EMPTY_ADDRESSES[1]).cast_mut().cast() } else { elements.as_mut_ptr().cast() }
 }
@@ -143,7 +143,7 @@ fn check_len(what: &str, have: usize, want: usize) -> Result<(), Error> {
     Err(Error::Argument(format!("{what} has {have} elements but must have {want}")))
 }
 
-/// Returns the displacements of contiguous blocks with these counts.
+/// Returns the displacements of contiguous blocks with the given numbers of elements.
 fn displacements(counts: &[usize]) -> Vec<i64> {
     counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + *n as i64))).collect()
 }
@@ -160,7 +160,7 @@ impl Communicator {
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
-    /// // SAFETY: the handle of a communicator that is there.
+    /// // SAFETY: the handle of a valid communicator.
     /// let same = unsafe { bruckner::Communicator::from_handle(world.handle()) }?;
     /// assert_eq!(same.size()?, world.size()?);
     /// # Ok(()) });
@@ -182,11 +182,12 @@ impl Communicator {
         Ok(Communicator { engine, comm: engine.backend().comm_world() })
     }
 
-    /// Creates a communicator of the ranks that share memory with this process. Collective. It is not freed before MPI is finalised.
+    /// Creates a communicator of the ranks that share memory with this process. Collective. The communicator is not freed before MPI is
+    /// finalised.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
-    /// assert!(world.on_node()?.size()? <= world.size()?);
+    /// assert!(world.node_communicator()?.size()? <= world.size()?);
     /// # Ok(()) });
     /// ```
     pub fn node_communicator(&self) -> Result<Communicator, Error> {
@@ -209,7 +210,7 @@ impl Communicator {
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
-    /// // SAFETY: the handle of a communicator that is there.
+    /// // SAFETY: the handle of a valid communicator.
     /// let same = unsafe { bruckner::Communicator::from_handle(world.handle()) }?;
     /// assert_eq!(same.handle(), world.handle());
     /// # Ok(()) });
@@ -252,7 +253,7 @@ impl Communicator {
         self.engine.set_algorithms(self.comm, rules)
     }
 
-    /// Returns the algorithm that last ran a collective, or `None` if it has not been called yet.
+    /// Returns the algorithm that last ran a collective on this communicator, or `None` if the collective has not been called yet.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Name};
@@ -268,7 +269,8 @@ impl Communicator {
         self.engine.constant(T::MPI_NAME).expect("every family has it")
     }
 
-    /// Returns the handle of an operation, or an error if it is not defined for the element type: MPI would abort the job.
+    /// Returns the handle of an operation, or an error if the operation is not defined for the element type, because MPI would abort the
+    /// job.
     fn op<T: Element>(&self, op: Operation) -> Result<u64, Error> {
         defined(op, T::KIND, T::MPI_NAME)?;
         Ok(self.engine.constant(op_name(op)).expect("every family has it"))
@@ -289,7 +291,7 @@ impl Communicator {
         }
     }
 
-    /// Returns a root if it is one of the ranks, or an error otherwise: MPI would abort the job.
+    /// Returns a root if it is one of the ranks, and otherwise an error, because MPI would abort the job.
     fn root(&self, root: u32) -> Result<c_int, Error> {
         let size = self.size()?;
         match root < size {
@@ -298,7 +300,7 @@ impl Communicator {
         }
     }
 
-    /// `MPI_Barrier`.
+    /// Creates an `MPI_Barrier`.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -309,14 +311,14 @@ impl Communicator {
         Ok(self.collective(Call::barrier(), Lists::default()))
     }
 
-    /// `MPI_Bcast`.
+    /// Creates an `MPI_Bcast` of `data` from rank `root`.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
     /// let mut data = if world.rank()? == 0 { [1.5, 2.5] } else { [0.0, 0.0] };
     /// world.bcast(&mut data, 0)?.run()?;
     /// assert_eq!(data, [1.5, 2.5]);
-    /// // A root outside of the communicator returns an error; it does not abort the job.
+    /// // An invalid root is an error; it does not end the job.
     /// let size = world.size()?;
     /// assert!(world.bcast(&mut data, size).is_err());
     /// # Ok(()) });
@@ -326,7 +328,7 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Allreduce`.
+    /// Creates an `MPI_Allreduce` of vectors as long as `output`.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -352,7 +354,8 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Reduce` to `root`. On other ranks the input determines the count, and `output` is ignored. The root may reduce [`InPlace`].
+    /// Creates an `MPI_Reduce` to rank `root`. On other ranks the length of the input determines the count, and `output` is ignored. The
+    /// root may reduce [`InPlace`].
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -393,7 +396,7 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// Returns the number of elements in one rank's block, if `elements` can be cut into one equal block for each rank.
+    /// Returns the number of elements in one rank's block, if `elements` can be divided into equal blocks, one for each rank.
     fn block(&self, what: &str, elements: usize) -> Result<usize, Error> {
         let size = self.size()? as usize;
         if elements.is_multiple_of(size) {
@@ -402,7 +405,7 @@ impl Communicator {
         Err(Error::Argument(format!("{what} has {elements} elements, which cannot be cut into {size} equal blocks")))
     }
 
-    /// `MPI_Allgather`.
+    /// Creates an `MPI_Allgather`. The output is divided into equal blocks, one for each rank, and the input is one block.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -429,11 +432,11 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Allgatherv` with contiguous blocks: that of rank r has `counts[r]` elements.
+    /// Creates an `MPI_Allgatherv` with contiguous blocks. The block of rank r has `counts[r]` elements.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
-    /// // Rank r gives r elements.
+    /// // Rank r contributes r elements.
     /// let counts: Vec<usize> = (0..world.size()? as usize).collect();
     /// let mine = vec![7u8; world.rank()? as usize];
     /// let mut all = vec![0u8; counts.iter().sum()];
@@ -462,7 +465,8 @@ impl Communicator {
         Ok(self.collective(call, lists))
     }
 
-    /// `MPI_Reduce_scatter_block`. In place, the output holds all blocks, and the result replaces the first of them.
+    /// Creates an `MPI_Reduce_scatter_block`. The output is one block, and the input has one block for each rank. In place, the output
+    /// holds all blocks, and the result replaces the first block.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -494,8 +498,8 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Reduce_scatter`: rank r gets `counts[r]` elements. In place, the output holds all blocks, and the result replaces its
-    /// beginning.
+    /// Creates an `MPI_Reduce_scatter`. Rank r gets `counts[r]` elements of the result. In place, the output holds all blocks, and the
+    /// result replaces the beginning of the output.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -528,7 +532,7 @@ impl Communicator {
         Ok(self.collective(call, lists))
     }
 
-    /// `MPI_Alltoall`.
+    /// Creates an `MPI_Alltoall`. Input and output are divided into equal blocks, one for each rank.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -556,12 +560,12 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Alltoallv` with contiguous blocks: sends `sent[r]` elements to rank r and receives `received[r]` elements from it. In place,
-    /// the output holds the data to send, by the counts in `received`, and is replaced by the data received.
+    /// Creates an `MPI_Alltoallv` with contiguous blocks: sends `sent[r]` elements to rank r and receives `received[r]` elements from it.
+    /// In place, the output holds the data to send, in blocks of `received[r]` elements, which the received data replaces.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
-    /// // Each gives the next one element, and nobody else anything.
+    /// // Each rank sends one element to the next rank, and nothing to other ranks.
     /// let (me, size) = (world.rank()? as usize, world.size()? as usize);
     /// let count = |with: usize| (0..size).map(|rank| usize::from(rank == with)).collect::<Vec<_>>();
     /// let (sent, received) = (count((me + 1) % size), count((me + size - 1) % size));

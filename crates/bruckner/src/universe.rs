@@ -1,16 +1,16 @@
-//! Initialisation of MPI, for programs that have no other way to start it.
+//! Initialisation of MPI, for programs that do not initialise it in another way.
 
 use bruckner_engine::{Error, Mpi};
 
 use crate::safe::Communicator;
 
-/// Initialised MPI, which is finalised when this value is dropped.
+/// Guard of the initialised MPI: MPI is finalised when this value is dropped.
 pub struct Universe {
     mpi: &'static Mpi,
 }
 
-/// Initialises MPI: the library to which the launcher of this process belongs, or the one that `BRUCKNER_MPI` names. Collective over all
-/// processes that were launched together. A program that uses rsmpi or calls `MPI_Init` itself does not need this function.
+/// Initialises MPI. Uses the MPI to which the launcher of this process belongs, or the library that `BRUCKNER_MPI` names. Collective over
+/// all processes that were launched together. A program that uses rsmpi or calls `MPI_Init` itself does not need this function.
 ///
 /// ```no_run
 /// fn main() -> Result<(), bruckner::Error> {

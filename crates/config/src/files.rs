@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Reads a text file that is owned by one of the users `trusted` and that nobody else may write to. Returns `None` if there is no such
 /// file, and an error if it has more than `most` bytes.
 pub fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, String> {
-    // One descriptor is checked and read, and links are refused, so the file cannot be exchanged in between.
+    // The checks and the reading use the same descriptor, and links are refused, so the file cannot be exchanged in between.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let file = match opened {
         Ok(file) => file,
@@ -41,7 +41,7 @@ pub fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, S
     }
 }
 
-/// Expands the pattern of a file name: `%j` is the job, `%h` this host and `%p` this process.
+/// Replaces the placeholders in a file name: `%j` by the job ID, `%h` by the name of this host and `%p` by the process ID.
 pub fn expand_pattern(pattern: &str) -> PathBuf {
     const JOBS: [&str; 5] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID"];
     let mut name = String::new();
@@ -64,13 +64,13 @@ pub fn expand_pattern(pattern: &str) -> PathBuf {
     name.into()
 }
 
-/// Replaces the characters of a text that do not belong in a file name by `_`.
+/// Replaces characters that are unsuitable for file names by `_`.
 fn as_part(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     text.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect()
 }
 
-/// Name of this host.
+/// Returns the name of this host.
 fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
@@ -78,7 +78,8 @@ fn host() -> String {
 /// Upper limit of the number that [`create_new`] adds to a file name.
 const MOST: u32 = 10_000;
 
-/// Creates a file for a report. An existing file or link is left alone: the new file then gets a numbered name, which is returned as well.
+/// Creates a file for a report. If a file or link with this name exists, it stays as it is, and the new file gets a numbered name, which
+/// is returned as well.
 pub fn create_new(path: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
     let mut other = None;
     for number in 1..MOST {

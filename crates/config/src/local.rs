@@ -6,7 +6,7 @@ use crate::profile::ProfileFile;
 use crate::settings::Settings;
 use crate::sources::find_settings;
 
-/// Configuration from the files and the environment of this process, as far as the choice of algorithms depends on it.
+/// Settings of this process, from files and environment, that influence the choice of algorithms, and its profile.
 pub struct LocalConfig {
     /// Algorithms that the user named, by collective.
     pub rules: Rules,

@@ -10,15 +10,15 @@ use crate::files;
 /// Path of the administrator's profile, which takes precedence over the user's.
 const ADMINISTRATORS: &str = "/etc/bruckner/profile.toml";
 
-/// Where to look for a profile.
+/// Places to search for a profile.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ProfileSource {
-    /// The administrator's path, then the user's.
+    /// The administrator's file, or if it does not exist the user's file.
     #[default]
     Standard,
-    /// Nowhere: no profile is used.
+    /// No place: no profile is used.
     Off,
-    /// Only this file.
+    /// The file with this path only.
     File(PathBuf),
 }
 
@@ -28,18 +28,19 @@ pub enum ProfileFile {
     /// No profile was found, or none is to be used.
     #[default]
     Missing,
-    /// A trusted file, which was read.
+    /// A profile was found in a trusted file and read.
     Found {
         /// Path of the file, as shown in messages.
         path: String,
         /// Text of the file.
         text: String,
     },
-    /// A file that was not read: its path and the reason.
+    /// A file was found that cannot be read or trusted, or the file that the user named does not exist. The text has the path and the
+    /// reason.
     Refused(String),
 }
 
-/// Path of the user's profile.
+/// Returns the path of the user's profile, or `None` if no home directory is known.
 fn users() -> Option<PathBuf> {
     let config = variable("XDG_CONFIG_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
     let config = config.or_else(|| Some(Path::new(&variable("HOME")?).join(".config")))?;
@@ -89,7 +90,7 @@ impl ProfileFile {
         }
     }
 
-    /// Parses the profile, if the file holds one, and adds what is wrong with it to `complaints`.
+    /// Parses the profile, if one was found, and adds complaints about the file and its content to `complaints`.
     pub fn read(&self, complaints: &mut Vec<String>) -> Option<Profile> {
         let (path, text) = match self {
             ProfileFile::Missing => return None,
@@ -111,7 +112,8 @@ impl ProfileFile {
         }
     }
 
-    /// Returns what is known of the machine under the MPI named `mpi`: from the profile, or from the default machine model.
+    /// Returns what is known about the machine with the MPI named `mpi`: from the profile, or if there is none from the default machine
+    /// model.
     pub fn knowledge(&self, mpi: &str, complaints: &mut Vec<String>) -> Knowledge {
         let Some(profile) = self.read(complaints) else { return Knowledge::defaults(Vendor::of(mpi)) };
         let (knowledge, why) = profile.knowledge(mpi);

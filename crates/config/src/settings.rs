@@ -1,4 +1,4 @@
-//! The table of settings, and their values, which are the same on all ranks.
+//! The table of settings, and their values. All ranks have the same values.
 
 use std::path::Path;
 
@@ -14,24 +14,24 @@ use crate::profile::ProfileSource;
 /// Which calls the library handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// No calls.
+    /// The library handles no calls.
     Off,
-    /// Calls for which the library is expected to be faster than the MPI.
+    /// The library handles the calls for which it is expected to be faster than the MPI.
     On,
-    /// Every call for which there is a correct algorithm; for tests.
+    /// The library handles every call for which it has a correct algorithm; for tests.
     Always,
 }
 
 /// Destination of the report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Destination {
-    /// Text on standard error.
+    /// Standard error, where the report is text.
     Stderr,
-    /// JSON in a file, whose name may contain `%j`, `%h` and `%p`.
+    /// A file, where the report is JSON. Its name may contain `%j`, `%h` and `%p`.
     File(String),
 }
 
-/// The settings, the same on all ranks.
+/// Values of all settings. All ranks have the same values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Which calls the library handles.
@@ -40,15 +40,15 @@ pub struct Settings {
     pub rules: Rules,
     /// Collectives whose MPI functions are not intercepted.
     pub not_intercepted: Vec<Name>,
-    /// Topology to assume instead of the one that is detected, if set.
+    /// Topology that replaces the detected one, if set.
     pub topology: Option<Topology>,
     /// Whether ranks of a node use shared memory.
     pub shared_memory: bool,
     /// Whether ranks of a node may read each other's buffers.
     pub peer_reads: bool,
-    /// Every `check`-th call is compared with the MPI's own collective; 0 disables the comparison.
+    /// Number of calls from one comparison with the MPI's own collective to the next; 0 disables the comparisons.
     pub check_interval: u64,
-    /// Destination of the report, if one is wanted.
+    /// Destination of the report; `None` if no report is written.
     pub report: Option<Destination>,
     /// Number of calls on a communicator before the library handles its calls.
     pub after: u32,
@@ -56,11 +56,11 @@ pub struct Settings {
     pub max_plan_bytes: u64,
     /// Whether ranks may get differently rounded results of one floating-point reduction.
     pub fast_math: bool,
-    /// Whether the machine may be calibrated by measuring messages if there is no profile.
+    /// Whether the library may calibrate the machine model with a few messages if there is no profile.
     pub calibrate: bool,
     /// Whether online tuning compares the algorithms in use with alternatives while a program runs.
     pub online_tuning: bool,
-    /// Where to look for the profile of the machine.
+    /// Places to search for the profile of the machine.
     pub profile_source: ProfileSource,
     /// Complaints about wrong values.
     pub complaints: Vec<String>,
@@ -259,7 +259,7 @@ fn parse_switch(value: &str) -> Result<bool, String> {
     }
 }
 
-/// Parses a number of bytes as people write it: 8, 64K, 1MiB.
+/// Parses a number of bytes such as 8, 64K or 1MiB.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let expected = || "expected bytes such as 8, 64K or 1MiB".to_owned();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -279,12 +279,12 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_shl(shift).filter(|bytes| bytes >> shift == number).ok_or_else(|| "too many bytes".to_owned())
 }
 
-/// Whether the environment of this process, without any file, switches the library off.
+/// Whether an environment variable of this process switches the library off. Settings files are not read.
 pub fn is_off_here() -> bool {
     variable("BRUCKNER").is_some_and(|value| value == "off" || value == "0")
 }
 
-/// Whether the environment of this process, without any file, requests a report.
+/// Whether an environment variable of this process requests a report. Settings files are not read.
 pub fn is_report_wanted_here() -> bool {
     variable("BRUCKNER_REPORT").is_some_and(|value| !value.is_empty())
 }
@@ -320,8 +320,8 @@ impl Settings {
 }
 
 impl Settings {
-    /// Whether every supported call of a collective is to be handled: the user named an algorithm other than `native`, or named none and
-    /// the mode is [`Mode::Always`].
+    /// Whether the library handles every supported call of a collective. It does if the user named an algorithm other than `native` for
+    /// the collective, or named no algorithm and the mode is [`Mode::Always`].
     pub fn handles_all(&self, name: Name) -> bool {
         match self.rules.of(name) {
             Some(algorithm) => *algorithm != Expression::Plain(Plain::Native),

@@ -18,10 +18,11 @@ const ADMINISTRATORS: &str = "/etc/bruckner.conf";
 /// Maximum size of a settings file or algorithm file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Variables that are no settings and are read elsewhere; module files set the last one to the installation directory.
+/// Environment variables named `BRUCKNER_…` that are not settings; other code reads them. `BRUCKNER_ROOT` is the installation directory,
+/// which environment modules set.
 const OTHERS: [&str; 5] = ["BRUCKNER_MPI", "BRUCKNER_CONFIG", "BRUCKNER_FAULT", "BRUCKNER_EXEC", "BRUCKNER_ROOT"];
 
-/// Value of a setting, and the place where it was found.
+/// Value of a setting, and the file or environment where it was found.
 struct Value {
     text: String,
     place: String,
@@ -56,7 +57,8 @@ impl FoundSettings {
         }
     }
 
-    /// Returns the lines `NAME = value` of a file, each with line number and section; none if the file is missing or not trusted.
+    /// Returns the lines `NAME = value` of a file, each with line number and section. Returns no lines if the file is missing or not
+    /// trusted.
     fn lines(&mut self, path: &Path, trusted: &[u32]) -> Vec<(usize, Part, String)> {
         let mut complain = |why: String| self.complaints.push(format!("{}: {why}", path.display()));
         let text = match files::read(path, trusted, LONGEST) {
@@ -81,7 +83,7 @@ impl FoundSettings {
         lines
     }
 
-    /// Adds the values in some lines of a file.
+    /// Adds the values in `lines`, which come from the file `path`.
     fn add_lines(&mut self, path: &Path, lines: &[(usize, Part, String)], kind: &str) {
         for (number, _, line) in lines {
             let place = format!("{}, line {number}{kind}", path.display());
@@ -92,7 +94,7 @@ impl FoundSettings {
         }
     }
 
-    /// Adds the values in all lines of a user's file, where sections have no effect.
+    /// Adds the values in all lines of a user's file. Its sections have no effect.
     fn add_user_file(&mut self, path: &Path, trusted: &[u32]) {
         let lines = self.lines(path, trusted);
         self.add_lines(path, &lines, "");
@@ -110,7 +112,8 @@ impl FoundSettings {
         }
     }
 
-    /// Replaces the names of algorithm files by the contents of the files, because other ranks may not have them.
+    /// Replaces the names of algorithm files in the value of `BRUCKNER_ALGORITHM` by the contents of the files, because other ranks may
+    /// not have the files.
     fn read_algorithms(&mut self) {
         let me = user();
         let read = |name: &str| match files::read(Path::new(name), &[0, me], LONGEST) {
@@ -143,7 +146,7 @@ impl FoundSettings {
     }
 }
 
-/// Place of a value from an environment variable, as shown in messages.
+/// Name of the environment as the source of a value, as shown in messages.
 const ENVIRONMENT: &str = "environment";
 
 /// Returns the settings that this process finds, as text for [`Settings::of`].
@@ -172,13 +175,13 @@ fn found() -> FoundSettings {
     found
 }
 
-/// Effective user ID of this process.
+/// Returns the effective user ID of this process.
 fn user() -> u32 {
     // SAFETY: `geteuid` always succeeds.
     unsafe { libc::geteuid() }
 }
 
-/// Path of the user's settings file, which need not exist.
+/// Returns the path of the user's settings file, which may not exist.
 fn users_file() -> Option<PathBuf> {
     variable("BRUCKNER_CONFIG").map(PathBuf::from).or_else(|| {
         let home = variable("HOME")?;
@@ -186,7 +189,7 @@ fn users_file() -> Option<PathBuf> {
     })
 }
 
-/// A setting as this process finds it, for display.
+/// A setting with the value that this process finds, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShownSetting {
     /// Name of the setting.
@@ -195,7 +198,7 @@ pub struct ShownSetting {
     pub value: String,
     /// Place where the value was found.
     pub source: String,
-    /// Values of lower precedence that are overridden, with their places.
+    /// Values of lower precedence that are overridden, each with the place where it was found.
     pub replaces: Vec<(String, String)>,
     /// Description of the setting.
     pub about: &'static str,
@@ -277,7 +280,7 @@ mod tests {
         );
     }
 
-    /// A line is fixed unless it is in a section `[default]`.
+    /// Settings may still have the names that they had in earlier versions.
     #[test]
     fn names_of_earlier_versions_are_read() {
         let mut found = FoundSettings::default();

@@ -34,7 +34,7 @@ unsafe fn run(call: &Call, comm: MPI_Comm) -> c_int {
     })
 }
 
-/// The C type of an argument, and its value in a [`Call`].
+/// Gives the C type of an argument, and its value in a [`Call`].
 macro_rules! argument {
     (@type Read) => { *const c_void };
     (@type Write) => { *mut c_void };

@@ -1,5 +1,5 @@
 //! The intercepted functions of MPI that create and free communicators. Each calls the MPI's own function and informs the engine, because
-//! the MPI may reuse a handle for another communicator.
+//! the MPI may reuse the handle of a freed communicator for a new one.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ type Place = *mut c_void;
 type List = *const c_void;
 type Text = *const c_char;
 
-/// Returns the MPI's own function, which is looked up once; null if the MPI has none.
+/// Returns the MPI's own function, or null if the MPI has none. The function is looked up once.
 fn native(found: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = found.load(Ordering::Relaxed);
     if !known.is_null() {
@@ -29,7 +29,7 @@ fn native(found: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     function
 }
 
-/// Calls a function that creates a communicator, and registers the new handle, which it stores at `at`.
+/// Calls a function that creates a communicator and stores the new handle at `at`, and registers the new handle.
 fn create(call: impl FnOnce() -> c_int, at: Place) -> c_int {
     let code = call();
     if let (0, false, Ok(mpi)) = (code, at.is_null(), Mpi::find()) {
@@ -52,8 +52,8 @@ fn free(call: impl FnOnce() -> c_int, at: Place) -> c_int {
     }
 }
 
-/// Calls a function that frees an object with an internal communicator of the MPI. That communicator may have copies of the user's
-/// attributes, so what threads have cached is invalidated.
+/// Calls a function that frees an object with an internal communicator of the MPI. This communicator may have copies of the user's
+/// attributes, so the data that threads have cached by handle is invalidated.
 fn free_container(call: impl FnOnce() -> c_int, _: Place) -> c_int {
     Mpi::invalidate_caches();
     let code = call();
@@ -69,7 +69,8 @@ fn finalize(call: impl FnOnce() -> c_int, _: Place) -> c_int {
 
 const NOWHERE: Place = null_mut();
 
-/// Defines each function under both its names. A line has the wrapper that calls it, and the argument with the address of the handle.
+/// Defines each function under its two names. A line of the table names the wrapper that calls the function, and the argument that is the
+/// address of the handle.
 macro_rules! lives {
     ($($how:ident $at:ident $name:literal $arguments:tt;)*) => {$(
         lives!(@one $how $at [$name] [concat!("P", $name, "\0")] $arguments);

@@ -1,9 +1,9 @@
 //! The intercepted functions of MPI.
 //!
-//! Each is exported under two names, `MPI_*` and `PMPI_*`: Open MPI's Fortran interface calls the second, and so do tools that are loaded
-//! before this library and define the first. The MPI's own functions are looked up inside the MPI's library, never by global name, so both
-//! names can be defined here. Open MPI 4 has persistent collectives under a third name, `MPIX_*`. Calls that the library does not handle
-//! go to the MPI's own function unchanged.
+//! Each function is exported under two names, `MPI_*` and `PMPI_*`. Open MPI's Fortran interface calls the `PMPI_*` functions, and so do
+//! tools that are loaded before this library and define the `MPI_*` functions. The MPI's own functions are looked up inside the MPI's
+//! library, never by global name, so both names can be defined here. Open MPI 4 has persistent collectives under a third name, `MPIX_*`.
+//! Calls that the library does not handle go to the MPI's own function unchanged.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +17,10 @@ use bruckner_engine::{Call, Engine, EntryPoint, Error};
 use crate::next::hand_on;
 use crate::table::collectives;
 
-/// Return code of a function if no MPI is found or after a panic: any error code will do.
+/// Return code of a function if no MPI is found or after a panic. The value means only that there is an error.
 pub(crate) const ERROR_CODE: c_int = 1;
 
-/// Runs a call that is not known to be passed through.
+/// Runs a call by the engine if the library may handle calls of this function, and otherwise by the MPI's own function.
 unsafe fn run(mpi: &'static Mpi, call: Call, comm: Handle) -> c_int {
     match Engine::current() {
         // SAFETY: ARGUMENTS.
@@ -40,7 +40,7 @@ unsafe fn run_handled(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -
     }
 }
 
-/// Runs a call that is not in the call cache.
+/// Runs a call that the engine's call cache does not have.
 #[cold]
 unsafe fn run_uncached(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
     let run = || {
@@ -58,7 +58,7 @@ unsafe fn run_uncached(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) 
     }
 }
 
-/// Calls the MPI's own function and returns its code.
+/// Calls the MPI's own function and returns the code that the function returns.
 #[inline(always)]
 unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> c_int {
     // SAFETY: ARGUMENTS.
@@ -71,7 +71,7 @@ unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> c_int {
     result.map_or_else(|error| error.code, |()| 0)
 }
 
-/// Makes a persistent request for a collective.
+/// Creates a persistent request for a collective, by the engine or by the MPI.
 unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Handle, info: Handle, request: *mut c_void) -> c_int {
     let make = || {
         // SAFETY: ARGUMENTS.
@@ -94,7 +94,8 @@ unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Handle, info: Handle, 
     catch_unwind(AssertUnwindSafe(make)).unwrap_or(ERROR_CODE)
 }
 
-/// Converts a call with large counts (`MPI_Count`) to C integers, if the MPI has no large-count function; `None` if nothing is converted.
+/// Converts a call with large counts (`MPI_Count`) to one with C integers, if the MPI lacks the function for large counts. Returns `None`
+/// if no conversion is needed or possible.
 #[inline(always)]
 unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Handle) -> Option<(Call, Lists)> {
     if !call.is_wide() || mpi.has(call.function, flavour, true) {
@@ -169,7 +170,7 @@ macro_rules! entries {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: argument!(@type $width $kind),)* comm: Handle) -> c_int {
                 hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Handle));
-                // A call that is known to be passed through goes to the MPI with its arguments unchanged, by a jump.
+                // If the cache knows that the call is passed through, jumps to the MPI's function with the arguments unchanged.
                 if let Some(engine) = Engine::current() {
                     let mpi = engine.backend();
                     let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
@@ -199,10 +200,10 @@ macro_rules! entries {
 
 collectives!(entries);
 
-/// Whether an initialisation function of this library has called the MPI's own.
+/// Whether an initialisation function of this library has called the MPI's own initialisation function.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Starts the interception after the MPI's own initialisation, on all ranks. After an error nothing is intercepted.
+/// Starts the interception on all ranks, after the MPI's own initialisation. After an error no call is intercepted.
 fn start_interception(mpi: &'static Mpi, code: c_int) -> c_int {
     BEGUN.store(true, Ordering::Relaxed);
     if code == 0 && Engine::current().is_none() && mpi.is_running() {

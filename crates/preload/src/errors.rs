@@ -43,7 +43,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     text.to_str().map_err(|_| Error::Argument("a string argument is not valid UTF-8".to_owned()))
 }
 
-/// Returns the text of an error code; never null.
+/// Returns the text of an error code. Never returns null.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_error_text(code: c_int) -> *const c_char {
     let text: &'static CStr = match code {
@@ -60,7 +60,7 @@ pub extern "C" fn bruckner_error_text(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// Returns the text of the last error in this thread; valid until the next error in this thread.
+/// Returns the text of the last error in this thread. The text is valid until the next error in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_last_error() -> *const c_char {
     LAST_ERROR.with(|last| last.borrow().as_ptr())

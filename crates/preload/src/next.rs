@@ -1,6 +1,7 @@
-//! Support for tools that are preloaded behind the library. A program's call reaches the library first. If a tool behind it has a function
-//! of the same name, the call goes to the tool, which calls the `PMPI_*` function, and that is the library's again. So a tool sees the
-//! program's calls whether it is loaded before or behind the library.
+//! Support for tools that are preloaded *behind* the library, that is, later in the order of `LD_PRELOAD`. A program's call reaches the
+//! library first. If a tool behind the library defines a function of the same name, the library passes the call to the tool. The tool then
+//! calls the `PMPI_*` function, which the library defines too. So a tool sees the program's calls whether it is loaded before or behind
+//! the library.
 
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use bruckner_engine::mpi::Mpi;
 
-/// Cached lookup of a function of the same name in a tool behind the library.
+/// Function of the same name in a tool that is preloaded behind the library; looked up once.
 pub(crate) struct ToolFunction {
     function: AtomicPtr<c_void>,
     state: AtomicU8,
@@ -23,7 +24,7 @@ impl ToolFunction {
         ToolFunction { function: AtomicPtr::new(null_mut()), state: AtomicU8::new(UNKNOWN) }
     }
 
-    /// Returns the tool's function of this name, if there is one; always `None` for `PMPI_*` names.
+    /// Returns the tool's function with this name, or `None` if there is none. Names `PMPI_*` always give `None`.
     #[inline(always)]
     pub(crate) fn find(&self, name: &'static str) -> Option<*mut c_void> {
         if !name.starts_with("MPI") {
@@ -47,7 +48,7 @@ impl ToolFunction {
     }
 }
 
-/// Passes a call to a tool behind the library, if there is one.
+/// Passes a call to a tool that is preloaded behind the library, if there is one.
 macro_rules! hand_on {
     ($export:expr, ($($argument:ident : $type:ty),*)) => {
         static NEXT: crate::next::ToolFunction = crate::next::ToolFunction::new();

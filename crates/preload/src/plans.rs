@@ -7,13 +7,13 @@ use bruckner_engine::{Call, Engine, Error, Mpi, Persistent};
 use crate::errors::{guard, text};
 use crate::handles::MPI_Comm;
 
-/// A plan: a collective bound to its buffers.
+/// A plan: a collective bound to its buffers, which can be run many times.
 pub struct bruckner_plan(Persistent<Mpi>);
 
 /// Makes a plan of a call and stores its address in `plan`.
 ///
 /// # Safety
-/// The arguments are right for the MPI function of the same name, and stay so as long as the plan is used.
+/// The arguments are valid for the MPI function that `call` stands for, and stay valid as long as the plan is used.
 pub(crate) unsafe fn prepare(
     call: Call,
     comm: MPI_Comm,
@@ -46,12 +46,13 @@ unsafe fn with_plan(plan: *const bruckner_plan, body: impl FnOnce(&Persistent<Mp
     })
 }
 
-/// Starts a plan. It is active until bruckner_wait returns or bruckner_test reports that it is done; an active plan may be neither started
-/// nor freed, even if it is complete on this rank. Free the plan before its communicator. Ranks may start different plans in different
-/// orders, except plans that use the MPI's own collectives (bruckner_plan_is_native): all ranks start those in the same order.
+/// Starts a plan. The plan is active until bruckner_wait returns or bruckner_test reports that it is done. An active plan must not be
+/// started again or freed, even if this rank has no more work to do for it. Free a plan before its communicator. Ranks may start different
+/// plans in different orders. Exception: plans that use the MPI's own collectives (bruckner_plan_is_native) must be started in the same
+/// order on all ranks.
 ///
 /// # Safety
-/// `plan` is a valid plan, and nothing else uses its buffers until it is done.
+/// `plan` is a valid plan, and nothing else uses its buffers until the plan is done.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_start(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: ARGUMENTS.
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn bruckner_plan_is_native(plan: *const bruckner_plan, nat
     }
 }
 
-/// Advances all started plans without waiting, and stores in `done` whether this one is done: 1 if so, otherwise 0.
+/// Advances all started plans without waiting, and stores in `done` whether `plan` is done: 1 if so, otherwise 0.
 ///
 /// # Safety
 /// `plan` is a valid plan; `done` points to an int or is null.
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn bruckner_test(plan: *mut bruckner_plan, done: *mut c_in
     }
 }
 
-/// Waits until a plan is done, and meanwhile advances all other plans that are started.
+/// Waits until a plan is done. All other started plans advance meanwhile.
 ///
 /// # Safety
 /// `plan` is a valid plan.
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn bruckner_wait(plan: *mut bruckner_plan) -> c_int {
 /// Starts a plan and waits until it is done; cheaper than bruckner_start followed by bruckner_wait.
 ///
 /// # Safety
-/// The requirements of bruckner_start apply.
+/// `plan` is a valid plan, and nothing else uses its buffers until this function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_run(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: ARGUMENTS.

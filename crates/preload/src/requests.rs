@@ -1,4 +1,4 @@
-//! The intercepted functions of MPI for requests: persistent collectives may be handled by plans of the library.
+//! The intercepted functions of MPI for requests. They are intercepted because the library may handle persistent collectives.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,8 @@ use bruckner_engine::mpi::{Handle, Mpi};
 use crate::entries::ERROR_CODE;
 use crate::next::hand_on;
 
-/// Defines each function under both its names. It calls the engine if the engine has any request, and the MPI otherwise.
+/// Defines each function under its two names. The function calls the engine if the engine knows any persistent request, and otherwise the
+/// MPI.
 macro_rules! requests {
     ($($name:literal $method:ident $group:ident $field:ident ($($argument:ident : $type:ty),*);)*) => {$(
         requests!(@one [concat!("MPI_", $name)] $method $group $field ($($argument : $type),*));

@@ -8,7 +8,7 @@ use crate::errors::{guard, text};
 use crate::handles::MPI_Comm;
 
 /// Initialises the library. Collective over MPI_COMM_WORLD, after MPI_Init. Without this call, each communicator other than MPI_COMM_WORLD
-/// gets an internal communicator of its own, and only the first 64 of them are handled.
+/// gets an internal communicator of its own, and the library handles calls only on the first 64 such communicators.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_init() -> c_int {
     guard(|| Engine::get()?.init())
@@ -23,8 +23,8 @@ pub extern "C" fn bruckner_finalize() -> c_int {
     })
 }
 
-/// Sets the algorithms to use on a communicator from now on, for example "allreduce=locality(node); allgather=sparbit". Collective, with
-/// the same text on all ranks.
+/// Sets the algorithms of a communicator from now on, for example "allreduce=locality(node); allgather=sparbit". Collective; all ranks
+/// must pass the same text.
 ///
 /// # Safety
 /// `comm` is a valid communicator and `rules` a C string.
@@ -37,8 +37,8 @@ pub unsafe extern "C" fn bruckner_set_algorithms(comm: MPI_Comm, rules: *const c
     })
 }
 
-/// Overrides the topology of a communicator from now on, for example with "4,4,1" or "2x2:cyclic"; for tests and experiments. Collective,
-/// with the same text on all ranks. Ranks that are declared to share a node must really share one.
+/// Replaces the topology of a communicator from now on, for example by "4,4,1" or "2x2:cyclic"; for tests and experiments. Collective; all
+/// ranks must pass the same text. Ranks that the text places on one node must really share a node.
 ///
 /// # Safety
 /// `comm` is a valid communicator and `topology` a C string.
@@ -51,8 +51,8 @@ pub unsafe extern "C" fn bruckner_set_topology(comm: MPI_Comm, topology: *const 
     })
 }
 
-/// Writes to `algorithm` which algorithm last ran a collective (for example "allreduce") on a communicator: an expression, "native", or an
-/// empty string if there was no call yet. Does not communicate.
+/// Writes to `algorithm` the algorithm that last ran a collective (for example "allreduce") on a communicator: an expression, "native", or
+/// an empty string if the collective was not called yet. Does not communicate.
 ///
 /// # Safety
 /// `comm` is a valid communicator, `collective` a C string, and `algorithm` has room for `length` bytes.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn bruckner_algorithm(
     })
 }
 
-/// Writes the version of the MPI that is used, and its family ("MPICH", "Open MPI", "MPI-5 ABI").
+/// Writes the version of the MPI in use, and its family ("MPICH", "Open MPI" or "MPI-5 ABI").
 ///
 /// # Safety
 /// `version` has room for `version_length` bytes, and `family` for `family_length` bytes.
@@ -109,8 +109,8 @@ unsafe fn write_text(text: &str, to: *mut c_char, length: usize) -> Result<(), E
     Ok(())
 }
 
-/// Writes to `value` the value that the library has for the constant `name` of mpi.h; for tests. Returns 4 if the library has no such
-/// constant.
+/// Writes to `value` the value of the constant `name` of mpi.h that the library uses; for tests. Returns 4 if the library does not know
+/// the constant.
 ///
 /// # Safety
 /// `name` is a C string, and `value` has room for a long long.

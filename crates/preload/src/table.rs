@@ -1,7 +1,7 @@
 //! The table of collectives, from which the intercepted functions of MPI and the functions of the C API are generated.
 
-/// Passes the table to a macro. Each line has the name of the function, its name in MPI, and its arguments without the communicator, each
-/// with a name and a kind.
+/// Passes the table to a macro. Each line has the name of a function, its name in MPI, and its arguments without the communicator. Each
+/// argument has a name and a kind.
 macro_rules! collectives {
     ($macro:ident) => {
         $macro! {

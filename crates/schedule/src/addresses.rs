@@ -1,4 +1,5 @@
-//! Addresses of slots: converts places to contiguous ranges of buffers.
+//! Addresses of slots: converts places to contiguous ranges of buffers. Ranges count elements, or if sizes are known only locally
+//! ([`Counts::Local`]) cells, one for each slot.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -37,7 +38,7 @@ impl From<Area> for Buffer {
     }
 }
 
-/// Contiguous range of a buffer, in elements, or in cells if sizes are known only locally ([`Counts::Local`]).
+/// Contiguous range of a buffer, in elements, or in cells (one for each slot) if sizes are known only locally ([`Counts::Local`]).
 pub type Stretch = (Buffer, Range<u64>);
 
 /// Addresses of the slots in one rank's program.
@@ -48,7 +49,7 @@ pub struct Addresses<'a> {
     user: OnceCell<Vec<u64>>,
 }
 
-/// Placement of a line of slots.
+/// Addresses of a line of slots.
 struct Line<'a> {
     at: u64,
     set: &'a Set,
@@ -77,7 +78,8 @@ impl<'a> Addresses<'a> {
         Addresses { problem, lines, user: OnceCell::new() }
     }
 
-    /// Returns the ranges of a place, in order, or `None` if a slot has no address. User buffers hold their chunks in ascending order.
+    /// Returns the contiguous ranges of a place, in order, or `None` if a slot has no address. User buffers hold their chunks in ascending
+    /// order.
     pub fn ranges(&self, place: &Place) -> Option<Vec<Stretch>> {
         let mut stretches: Vec<Stretch> = Vec::new();
         let buffer = Buffer::from(place.area);
@@ -113,8 +115,8 @@ impl<'a> Addresses<'a> {
         Some(stretches)
     }
 
-    /// Returns a place as strided runs of cells, each with its buffer, for a problem with one element per chunk ([`Problem::in_chunks`]).
-    /// Blocks at equal distances are one run. `None` if a slot has no address.
+    /// Returns the addresses of a place as runs, each with its buffer, for a problem with one element per chunk ([`Problem::in_chunks`]).
+    /// Blocks at equal distances form one run. Returns `None` if a slot has no address.
     pub fn runs(&self, place: &Place) -> Option<Vec<(Buffer, Run)>> {
         let buffer = Buffer::from(place.area);
         let mut runs: Vec<(Buffer, Run)> = Vec::new();
@@ -127,8 +129,8 @@ impl<'a> Addresses<'a> {
             match line {
                 None => runs.push((buffer, *run)),
                 Some(Line { at, set, .. }) => match set.runs() {
-                    // A line of consecutive chunks preserves distances; a strided line that contains the run stores its chunks without
-                    // gaps.
+                    // In a line of consecutive chunks, slots have the same distances as chunk numbers. A strided line that contains the
+                    // run stores its chunks without gaps.
                     [all] if all.count() == 1 => {
                         set.position(run.start())?;
                         set.position(run.nth(run.len() - 1))?;

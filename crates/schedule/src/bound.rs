@@ -5,13 +5,14 @@ use crate::{Collective, Counts, Level, Problem, Topology};
 /// Unit to which a lower bound applies: a rank, or a node as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// Each rank is a party.
+    /// A single rank.
     Rank,
-    /// Each node is a party: its ranks share memory, and divide the receives from other nodes among themselves.
+    /// A node as a whole: its ranks share memory, and divide the receives from other nodes among themselves.
     Node,
 }
 
-/// Lower bounds for one party (a rank or a node), and for each of its ranks if they share the work evenly.
+/// Lower bounds for the busiest *party*, a rank or a node as a whole (see [`Unit`]), and for each rank of a node if its ranks share the
+/// work evenly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
     /// Minimum number of communication rounds.
@@ -20,7 +21,7 @@ pub struct Bound {
     pub messages: u64,
     /// Minimum number of elements that the busiest party receives; `None` if sizes are known only locally.
     pub elements: Option<u64>,
-    /// Number of ranks in a party; for nodes, in the largest one.
+    /// Number of ranks in a party: 1, or the number of ranks of the largest node.
     pub members: u64,
 }
 
@@ -38,10 +39,11 @@ impl Bound {
 
 /// Computes the lower bounds for a problem in which each rank can receive `ports` messages at a time.
 ///
-/// The number of parties whose data has reached a given party grows in one round at most by a factor of one plus the messages that the
-/// party receives in it, and at most doubles with each message. A party must receive all data that it lacks: in an allgather or alltoall,
-/// all blocks but its own. In a reduce_scatter each party must send a contribution to every block but its own, so the busiest receives as
-/// much. In an allreduce of n parties, each receives 2(n−1)/n of the vector if the work is shared evenly.
+/// In one round, the number of parties whose data has reached a given party grows at most by a factor of one plus the number of messages
+/// that the party receives. Each single message at most doubles it. A party must receive all data that it lacks: in an allgather or
+/// alltoall, all blocks but its own. In a reduce_scatter each party must send a contribution to every block but its own, so the busiest
+/// party receives as much as in an allgather. In an allreduce of n parties, each receives 2(n−1)/n of the vector if the work is shared
+/// evenly.
 pub fn bound(problem: &Problem, topology: &Topology, party: Unit, ports: u32) -> Bound {
     let (parties, members) = match party {
         Unit::Rank => (u64::from(problem.ranks), 1),
@@ -56,7 +58,7 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Unit, ports: u32) ->
         known *= u64::from(ports.max(1)) * members + 1;
         rounds += 1;
     }
-    // Only parties that have data need to be received from.
+    // A party needs messages only from the parties that have data.
     let filled = match problem.counts {
         Counts::Equal(_) | Counts::Local => parties,
         _ => (sizes().filter(|&n| n > 0).count() as u64).div_ceil(members),

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// Rank of a process in the collective: 0 to p−1.
+/// Rank of a process in the collective, from 0 to p−1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rank(pub u32);
 
-/// Tag of a message. Messages between two ranks are matched by tag, and those with equal tags in order.
+/// Tag of a message. Messages between two ranks are matched by tag. Messages with equal tags are matched in the order of posting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u32);
 
@@ -15,9 +15,9 @@ pub struct Tag(pub u32);
 pub struct Flag(pub u32);
 
 impl Flag {
-    /// Number of flags of each rank that programs may use.
+    /// Number of flags that a program may use on each rank.
     pub const COUNT: u32 = 4;
-    /// First of the flag numbers that stand for the rounds of compiled barriers. Lower numbers are the program's own flags.
+    /// First of the flag numbers that compiled barriers use, one for each of their rounds. Lower numbers are the program's own flags.
     pub const BARRIERS: u32 = 1 << 24;
 }
 
@@ -40,7 +40,7 @@ impl Level {
     /// The level below the node: sockets.
     pub const SOCKET: Level = Level(1);
 
-    /// Parses the name of a level, as it is printed.
+    /// Parses the name of a level in the form in which levels are printed.
     pub fn from_name(name: &str) -> Option<Level> {
         match name {
             "node" => Some(Level::NODE),

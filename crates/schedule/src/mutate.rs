@@ -1,7 +1,7 @@
 //! Mutations: small errors injected into correct programs, which the verifier must reject.
 //!
-//! Each [`Mutation`] breaks a program in one randomly chosen place. A verifier that accepts such a mutant has missed an error, unless the
-//! mutant happens to be equivalent to the original.
+//! Each [`Mutation`] breaks a program in one randomly chosen place. If the verifier accepts the mutated program (the mutant), it has
+//! missed an error, unless the mutant happens to be equivalent to the original.
 
 use std::fmt;
 
@@ -66,29 +66,29 @@ mutations! {
     Wait = "wait removed",
     /// A barrier is removed on one rank, or on all ranks of its region.
     Barrier = "barrier removed",
-    /// An `enter` is removed: the rank does not wait for its slot of the ring.
+    /// An `enter` is removed, so the rank does not wait until its part of the segment's ring is free.
     Enter = "entered too early",
     /// A `leave` is removed, or moved before the rank's last access to a segment.
     Leave = "left too early or never",
-    /// An `open` is removed, or moved behind the next signal or barrier.
+    /// An `open` is removed, or moved after the next signal or barrier.
     Open = "not opened, or too late",
     /// A read from another rank's buffers is directed to a different rank.
     Owner = "wrong owner",
-    /// A signal, wait or enter gets other chunks, so that it may be skipped wrongly.
+    /// A signal, wait or enter gets other chunks, so it may be skipped although it is needed.
     For = "wrong chunks of a signal, wait or enter",
-    /// One rank, or all of its region, uses a segment without alternating between its halves.
+    /// One rank, or every rank of its region, no longer uses the two halves of a segment in turn.
     Alternate = "buffer not alternated",
 }
 
 impl Mutation {
-    /// Whether the mutation removes synchronisation. Such a mutant is wrong even if its results are right.
+    /// Whether the mutation removes synchronisation. A program without the synchronisation is wrong even if its results are right.
     pub fn removes_synchronisation(self) -> bool {
         use Mutation::{Alternate, Barrier, Enter, For, Leave, Open, Signal, Wait};
         matches!(self, Signal | Wait | Barrier | Alternate | Enter | Leave | For | Open)
     }
 }
 
-/// Returns the program with one mutation of this kind at a random place, or `None` if the mutation finds no place.
+/// Returns the program with one mutation of this kind at a random place, or `None` if the program has no place for it.
 pub fn mutate(program: &Program, kind: Mutation, random: &mut Random) -> Option<Program> {
     let mut mutant = program.clone();
     let ranks: Vec<Rank> = mutant.ranks.keys().copied().collect();
@@ -213,13 +213,13 @@ impl Mutator<'_> {
             }
             Mutation::Slot => {
                 let mut areas: Vec<Area> = self.code.instrs.iter().flat_map(Instr::places).map(|p| p.area).collect();
-                // The input often still has the value of the original slot, so the mutant would be correct.
+                // `in` is no replacement: it often still has the value of the original slot, so the mutant would be correct.
                 areas.retain(|area| *area != Area::In);
                 areas.sort();
                 areas.dedup();
                 let other = *self.random.pick(&areas)?;
-                // A value that is read often exists in two places, but a value must be written to the right one: half the time, choose a
-                // written place.
+                // A value that is read often exists in two places, but it must be written to the right one. So half of the time, a written
+                // place is chosen.
                 let instrs = &mut self.code.instrs;
                 let places = match self.random.below(2) {
                     0 => instrs.iter_mut().flat_map(places_mut).collect(),
@@ -373,7 +373,8 @@ impl Mutator<'_> {
         }
     }
 
-    /// Returns pairs of private lines in use at the same time: operands of one reduction, or one sent while the other is received into.
+    /// Returns pairs of private lines that are in use at the same time: the two operands of a reduction, or a line to send and a line to
+    /// receive into while both messages are in flight.
     fn lines_used_together(&self) -> Vec<(Area, Area)> {
         let mut pairs = Vec::new();
         let mut under_way: Vec<(End, Area)> = Vec::new();
@@ -453,7 +454,7 @@ fn needs(first: &Instr, second: &Instr) -> bool {
             written.is_some_and(|w| message.places.iter().any(|p| touches(w, p)))
         }
         (Instr::Post(request, _), Instr::Finish(requests)) => requests.position(request.0.into()).is_some(),
-        // A write to shared memory must precede the signal or barrier that publishes it, and a read must follow the barrier.
+        // A write to shared memory must precede the signal or barrier that tells other ranks of it, and a read must follow the barrier.
         (_, Instr::Local(LocalOp::Signal { .. })) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
         (_, Instr::Local(LocalOp::Barrier(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
         (Instr::Local(LocalOp::Barrier(_)), _) => {

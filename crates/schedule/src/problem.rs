@@ -89,7 +89,7 @@ pub enum Order {
     /// Any order: the operation is commutative.
     #[default]
     Any,
-    /// Rank order only.
+    /// Rank order only: the operation may not be commutative.
     Ranks,
 }
 
@@ -104,14 +104,14 @@ pub struct Problem {
     pub counts: Counts,
     /// Number of pieces, of nearly equal length, into which each block is cut.
     pub pieces: u64,
-    /// Bytes per element; 0 for tokens that carry no data: a barrier is an allgather of one token per rank.
+    /// Bytes per element. 0 for tokens that carry no data: a barrier is an allgather of one token per rank.
     pub element: u32,
     /// Order that the reduction requires.
     pub order: Order,
 }
 
 impl Problem {
-    /// Maximum size in bytes of all blocks together, so that sums stay far from overflow.
+    /// Maximum number of bytes in all blocks together; sums of sizes cannot overflow.
     pub const MOST_BYTES: u64 = 1 << 48;
 
     /// Creates a problem with one piece per block, or returns the reason why it is invalid.
@@ -130,7 +130,8 @@ impl Problem {
         self.check()
     }
 
-    /// Returns the problem with one element per chunk: statements about its chunks hold for blocks of any size.
+    /// Returns the problem with one element per chunk. Which chunks go where does not depend on their sizes, so what is verified for this
+    /// problem is true for blocks of any size. Local counts stay as they are.
     pub fn in_chunks(mut self) -> Problem {
         if self.counts != Counts::Local {
             self.counts = Counts::Equal(self.pieces);
@@ -186,8 +187,8 @@ impl Problem {
         self.blocks() * self.pieces
     }
 
-    /// Returns the number of elements in a chunk, or `None` if sizes are known only locally. With listed counts a chunk beyond the last
-    /// has 0.
+    /// Returns the number of elements in a chunk, or `None` if sizes are known only locally. With listed counts, a chunk number that is
+    /// too large gives 0.
     pub fn elements(&self, chunk: u64) -> Option<u64> {
         let (block, piece) = match self.pieces {
             1 => (chunk, 0),
@@ -234,7 +235,8 @@ impl Problem {
         }
     }
 
-    /// Returns the number of elements per chunk if it is the same for all chunks. Chunks of locally known sizes count as one cell each.
+    /// Returns the number of elements per chunk if it is the same for all chunks. If sizes are known only locally, returns 1, because
+    /// addresses then count slots instead of elements.
     pub fn chunk_elements(&self) -> Option<u64> {
         match self.counts {
             Counts::Equal(n) if n.is_multiple_of(self.pieces) => Some(n / self.pieces),
@@ -243,7 +245,8 @@ impl Problem {
         }
     }
 
-    /// Returns the number of elements in a set of chunks, or `None` if sizes are known only locally. Equal chunks are counted by runs.
+    /// Returns the number of elements in a set of chunks, or `None` if sizes are known only locally. If all chunks are equal, takes time
+    /// per run of the set, not per chunk.
     pub fn elements_of(&self, set: &Set) -> Option<u64> {
         let blocks = || set.runs().iter().flat_map(Run::blocks);
         match &self.counts {
@@ -254,7 +257,7 @@ impl Problem {
                 let of = |range: Range<u64>| counts.get(range.start as usize..range.end as usize);
                 Some(blocks().map(|range| of(range).map_or(0, |counts| counts.iter().sum())).sum())
             }
-            // Pieces of one vector: for each block of pieces, the end of the last less the start of the first.
+            // For pieces of one vector, sums over blocks of consecutive pieces: the end of the last piece minus the start of the first.
             Counts::Equal(n) if self.collective == Collective::Allreduce => {
                 Some(blocks().map(|range| self.piece_start(*n, range.end) - self.piece_start(*n, range.start)).sum())
             }
@@ -275,8 +278,8 @@ impl Problem {
         self.elements(chunk) == Some(0)
     }
 
-    /// Returns the chunks of a set that are not known to be empty. With equal counts of at least one element per piece, that is the whole
-    /// set.
+    /// Returns the chunks of a set that are not known to be empty. If counts are equal, with at least one element per piece, these are all
+    /// chunks of the set.
     pub fn nonempty(&self, set: &Set) -> Set {
         match self.counts {
             Counts::Local => set.clone(),
@@ -286,7 +289,7 @@ impl Problem {
                 let root = u64::from(root.0);
                 if count > 0 && set.position(root).is_some() { Set::one(root) } else { Set::new() }
             }
-            // A vector with fewer elements than pieces: one piece is filled for each element, the one in which the element ends.
+            // If a vector has fewer elements than pieces, each element is a piece of its own, and the other pieces are empty.
             Counts::Equal(n) if self.collective == Collective::Allreduce && n < set.len() => {
                 let piece = |element: u64| ((element + 1) * self.pieces).div_ceil(n) - 1;
                 let mut filled: Vec<(u64, u64)> =
@@ -298,7 +301,7 @@ impl Problem {
         }
     }
 
-    /// Whether any chunk of a set is not known to be empty.
+    /// Whether a set has a chunk that is not known to be empty.
     pub fn any_nonempty(&self, set: &Set) -> bool {
         match self.counts {
             Counts::Equal(n) if n == 0 || n >= self.pieces => n > 0 && !set.is_empty(),
@@ -311,7 +314,7 @@ impl Problem {
         }
     }
 
-    /// The chunks that a rank's input buffer holds.
+    /// Returns the chunks in a rank's input buffer.
     pub fn input(&self, rank: Rank) -> Set {
         match self.collective {
             Collective::Allgather => self.block(rank),
@@ -319,7 +322,7 @@ impl Problem {
         }
     }
 
-    /// The chunks that a rank's output buffer must hold afterwards.
+    /// Returns the chunks that a rank's output buffer must hold after the collective.
     pub fn output(&self, rank: Rank) -> Set {
         match self.collective {
             Collective::ReduceScatter => self.block(rank),
@@ -327,7 +330,7 @@ impl Problem {
         }
     }
 
-    /// The chunks of a rank's block.
+    /// Returns the chunks of a rank's block.
     pub fn block(&self, rank: Rank) -> Set {
         let first = u64::from(rank.0) * self.pieces;
         Set::from(first..first + self.pieces)

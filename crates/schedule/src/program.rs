@@ -15,7 +15,7 @@ use crate::{Level, Problem, Request, Set};
 pub enum Instr {
     /// `3: send …`: posts a message, which is in flight until its request is finished.
     Post(Request, Message),
-    /// `finish 0..4`: waits until these requests are complete.
+    /// `finish 0..4`: waits until requests 0 to 3 are complete.
     Finish(Set),
     /// A local operation: a copy, a reduction, or synchronisation within the node.
     Local(LocalOp),
@@ -31,11 +31,11 @@ impl fmt::Display for Instr {
     }
 }
 
-/// Placement of slots of a line, contiguous from an offset on. Offsets are in elements if all ranks share the counts, and otherwise
-/// ([`Counts::Local`](crate::Counts::Local)) in cells, one for each slot.
+/// Address of the slots of a line, which are contiguous from an offset on. Offsets count elements if all ranks know all counts. Otherwise
+/// ([`Counts::Local`](crate::Counts::Local)) they count cells, one for each slot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Placement {
-    /// The private or shared line, and the slots of it that are placed, in order.
+    /// The line, private or shared, and those of its slots that have an address, in the order of storage.
     pub place: Place,
     /// Offset of the first slot.
     pub at: u64,
@@ -47,17 +47,17 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Placement of a program's lines of slots.
+/// Addresses of a program's slots.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {
     /// No addresses yet: each slot is a separate piece of memory.
     Unplaced,
-    /// Lines have offsets in buffers. A region's segment has one part for ordinary programs, two halves that executions of alternating
-    /// programs use in turn, and a ring of slots for programs with `enter` and `leave`.
+    /// Slots have offsets in buffers. In the segment of a region, ordinary programs use one part. Programs with `alternate` use two
+    /// halves, in turn from execution to execution. Programs with `enter` and `leave` use a ring of parts ([`LocalOp::Enter`]).
     Buffers {
-        /// Placements of the lines; no slot is placed twice.
+        /// Addresses of the lines; no slot has two.
         placed: Vec<Placement>,
-        /// Levels whose segments the program uses in alternating halves.
+        /// Levels in whose segments the program uses the two halves in turn.
         alternate: Vec<Level>,
     },
 }
@@ -65,7 +65,7 @@ pub enum Layout {
 /// The program of one rank.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Code {
-    /// Placement of the slots.
+    /// Addresses of the slots.
     pub layout: Layout,
     /// Instructions in execution order.
     pub instrs: Vec<Instr>,
@@ -75,7 +75,8 @@ pub struct Code {
 pub type Program = RankCode<Code>;
 
 impl Code {
-    /// Returns the size of the private temporary memory, in the units of [`Placement`]. Without placement, each slot used counts once.
+    /// Returns the size of the private temporary memory, in the units of [`Placement`]. If slots have no addresses, every slot in use
+    /// counts once.
     pub fn memory(&self, problem: &Problem) -> u64 {
         match &self.layout {
             Layout::Buffers { placed, .. } => {
@@ -96,7 +97,7 @@ impl Code {
 }
 
 impl Instr {
-    /// Returns all places that the instruction names.
+    /// Returns all places in the instruction.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         let (listed, local): (&[Place], Option<&LocalOp>) = match self {
             Instr::Post(_, message) => (&message.places, None),

@@ -1,9 +1,9 @@
 //! Schedules: the operations of each rank, in rounds.
 //!
 //! A round is a set of concurrent messages, followed by local operations in order. Rounds are only notation: two operations are ordered
-//! only if one needs the result of the other, or would overwrite data that the other still needs. A lowering may therefore move operations
-//! between rounds. [`Schedule::flatten`] is the direct conversion, in which the messages of a round are posted together and all awaited
-//! before its local operations.
+//! only if one needs the result of the other, or would overwrite data that the other still needs. Lowering may therefore move operations
+//! between rounds. [`Schedule::flatten`] converts a schedule to a program without moving any: it posts the messages of a round together,
+//! and awaits all of them before the local operations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +23,9 @@ pub enum Area {
     Line(u32),
     /// A line of slots in the segment that the rank's region of this level shares: `node.0`, `socket.2`, ….
     Shared(Level, u32),
-    /// The input of another rank of the node, which that rank has opened: `in@3`. Read only.
+    /// The input of another rank of the node, after that rank has opened its buffers ([`LocalOp::Open`]): `in@3`. Read only.
     InOf(Rank),
-    /// The output of another rank of the node, which that rank has opened: `out@3`. Read only.
+    /// The output of another rank of the node, after that rank has opened its buffers ([`LocalOp::Open`]): `out@3`. Read only.
     OutOf(Rank),
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A sequence of places, nearly always a single one.
+/// Places in the order in which a message carries their slots; nearly always a single place.
 pub type Places = SmallVec<[Place; 1]>;
 
 /// Content of a message: the values of its slots, or only their lengths.
@@ -91,12 +91,12 @@ pub type Places = SmallVec<[Place; 1]>;
 pub enum Payload {
     /// The values of the slots.
     Data,
-    /// Only the lengths of the slots, which the receiver's slots then have. For sizes known only locally
+    /// Only the lengths of the slots. The receiver's slots get these lengths. Used if sizes are known only locally
     /// ([`Counts::Local`](crate::Counts::Local)).
     Sizes,
 }
 
-/// End of a message: sending or receiving.
+/// End of a message: its send or its receive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum End {
     /// The sending end.
@@ -108,13 +108,13 @@ pub enum End {
 /// A send or a receive, with its slots in the order in which the message carries them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Message {
-    /// Send or receive.
+    /// Whether this is the send or the receive.
     pub end: End,
-    /// Data or sizes.
+    /// Whether the message carries values or only lengths.
     pub payload: Payload,
     /// Slots to send from, or to receive into.
     pub places: Places,
-    /// The rank at the other end.
+    /// Rank at the other end of the message.
     pub peer: Rank,
     /// Tag that distinguishes the message from others between the same two ranks.
     pub tag: Tag,
@@ -172,11 +172,11 @@ impl fmt::Display for Message {
 /// A local operation: a copy, a reduction, or synchronisation with ranks of the same node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LocalOp {
-    /// `copy A <- B`: slot by slot, in order.
+    /// `copy A <- B`: copies each slot of B to the slot of A at the same position.
     Copy {
-        /// Destination.
+        /// Slots to copy to.
         to: Place,
-        /// Source.
+        /// Slots to copy from.
         from: Place,
     },
     /// `reduce R <- L`: R becomes L ⊕ R, as in `MPI_Reduce_local`.
@@ -188,37 +188,40 @@ pub enum LocalOp {
     },
     /// `signal F`: raises a flag of this rank. A rank that waits for the flag then sees everything that this rank did before.
     Signal {
-        /// The flag.
+        /// Flag that is raised.
         flag: Flag,
-        /// Chunks for which the signal is needed: it is skipped if all of them are empty. `None`: never skipped.
+        /// Chunks for which the signal is needed. If all of them are empty, the signal is skipped. `None`: never skipped.
         chunks: Option<Set>,
     },
     /// `wait F of R`: waits until rank R has raised flag F in this execution as often as this rank has waited for it, this wait included.
     Wait {
-        /// The flag.
+        /// Flag that is awaited.
         flag: Flag,
         /// Rank that raises the flag.
         of: Rank,
-        /// Chunks for which the wait is needed: it is skipped if all of them are empty. `None`: never skipped.
+        /// Chunks for which the wait is needed. If all of them are empty, the wait is skipped. `None`: never skipped.
         chunks: Option<Set>,
     },
-    /// Opens this rank's input and output: from here to this rank's last instruction, the other ranks of the node may read them.
+    /// Opens this rank's input and output: from this operation to this rank's last instruction, the other ranks of the node may read the
+    /// two buffers.
     Open,
     /// Barrier among all ranks of this rank's region of the level.
     Barrier(Level),
-    /// Waits until all ranks of this rank's region have left the slot of the segment's ring that this execution will use.
+    /// Waits until the part of the region's segment that this execution will use is free, that is, all ranks of the region have executed
+    /// their [`LocalOp::Leave`] in the execution that used this part before. The segment of a program with `enter` and `leave` is a
+    /// *ring*: a number of equal parts (slots of the ring), which consecutive executions use in turn.
     Enter {
         /// Level of the region whose segment is entered.
         level: Level,
-        /// Chunks for which entering is needed: it is skipped if all of them are empty. `None`: never skipped.
+        /// Chunks for which entering is needed. If all of them are empty, the operation is skipped. `None`: never skipped.
         chunks: Option<Set>,
     },
-    /// Ends this rank's accesses to the segment of the level in this execution.
+    /// States that this rank accesses the segment of the level no more in this execution.
     Leave(Level),
 }
 
 impl LocalOp {
-    /// Returns the places that the operation names.
+    /// Returns the places in the operation: two for a copy or reduction, otherwise none.
     pub fn places(&self) -> impl Iterator<Item = &Place> + Clone {
         let pair = match self {
             LocalOp::Copy { to: a, from: b } | LocalOp::Reduce { into: a, with: b } => [Some(a), Some(b)],
@@ -289,7 +292,7 @@ impl fmt::Display for LocalOp {
 /// Concurrent messages, followed by local operations in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Round {
-    /// Messages that run concurrently. In the literature their number is the number of ports.
+    /// Concurrent messages. In the literature, their number is the number of ports.
     pub messages: Vec<Message>,
     /// Local operations after the messages, in order.
     pub local: Vec<LocalOp>,
@@ -302,11 +305,11 @@ pub struct Claims {
     pub consistent: bool,
     /// Operands are combined in rank order, so the operation need not be commutative.
     pub ordered: bool,
-    /// No rank sends more messages than this.
+    /// Maximum number of messages that a rank sends.
     pub messages: Option<u64>,
-    /// No rank sends more elements than this.
+    /// Maximum number of elements that a rank sends.
     pub sent: Option<u64>,
-    /// No rank uses more elements of private temporary memory than this; shared segments are not counted.
+    /// Maximum number of elements of private temporary memory on a rank. Shared segments are not counted.
     pub memory: Option<u64>,
 }
 
@@ -319,7 +322,7 @@ pub struct RankCode<B> {
     pub topology: Topology,
     /// Number of rounds by which a message may start early if its data is ready; 0 if rounds do not overlap.
     pub overlap: u32,
-    /// Properties that are claimed.
+    /// Properties that the schedule claims and the verifier checks.
     pub claims: Claims,
     /// Operations of each rank.
     pub ranks: BTreeMap<Rank, B>,
@@ -329,14 +332,14 @@ pub struct RankCode<B> {
 pub type Schedule = RankCode<Vec<Round>>;
 
 impl<B> RankCode<B> {
-    /// Converts the operations of each rank by `f`; problem, topology, overlap and claims stay the same.
+    /// Converts the operations of each rank by `f`. Problem, topology, overlap and claims stay the same.
     pub fn into<C>(self, mut f: impl FnMut(Rank, B) -> C) -> RankCode<C> {
         let RankCode { problem, topology, overlap, claims, ranks } = self;
         let ranks = ranks.into_iter().map(|(rank, body)| (rank, f(rank, body))).collect();
         RankCode { problem, topology, overlap, claims, ranks }
     }
 
-    /// Creates a copy with the operations of each rank converted by `f`; problem, topology, overlap and claims stay the same.
+    /// Creates a copy with the operations of each rank converted by `f`. Problem, topology, overlap and claims stay the same.
     pub fn map<C>(&self, mut f: impl FnMut(Rank, &B) -> C) -> RankCode<C> {
         RankCode {
             problem: self.problem.clone(),

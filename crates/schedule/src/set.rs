@@ -1,7 +1,8 @@
-//! Sets of chunks as two-level strided runs: `4..8/16*3` is the block 4–7 and the same block shifted by 16 and by 32.
+//! Sets of chunks, stored as *runs*: blocks of consecutive numbers at equal distances. `4..8/16*3` is the block 4–7 and the same block
+//! shifted by 16 and by 32.
 //!
-//! A set is a *sequence*: its order is the order in which a message carries the chunks and in which a copy pairs them. It is stored as
-//! single members only if they follow no pattern, so one rank's schedule stays small at 2^20 ranks.
+//! A set is a *sequence*: its order is the order in which a message carries the chunks and in which a copy pairs them. Only sets without a
+//! pattern are stored number by number, so one rank's schedule stays small at 2^20 ranks.
 //!
 //! ```
 //! use bruckner_schedule::{Run, Set};
@@ -16,7 +17,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-/// `count` blocks of `block` consecutive numbers, the first at `start`, each `stride` after the one before.
+/// A run: `count` blocks of `block` consecutive numbers, the first at `start`, each `stride` after the previous block.
 ///
 /// Runs are kept in one normal form (see [`Run::new`]), so that equal runs print equally.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -28,7 +29,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Exclusive upper bound of the numbers in a run, so that offsets stay far from overflow.
+    /// Exclusive upper bound of the numbers in a run; sums of offsets cannot overflow.
     pub const LIMIT: u64 = 1 << 48;
 
     /// Creates a run in normal form: a single block has stride 0, and adjacent blocks are merged into one.
@@ -65,27 +66,27 @@ impl Run {
         self.block * self.count
     }
 
-    /// Always `false`: a run is never empty.
+    /// Returns `false`: a run is never empty.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The first number of the run.
+    /// Returns the first number of the run.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// The length of one block.
+    /// Returns the length of one block.
     pub fn block(&self) -> u64 {
         self.block
     }
 
-    /// The distance from one block to the next; 0 for a single block.
+    /// Returns the distance from one block to the next; 0 for a single block.
     pub fn stride(&self) -> i64 {
         self.stride
     }
 
-    /// The number of blocks.
+    /// Returns the number of blocks.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -101,7 +102,8 @@ impl Run {
         alike && aligned(other.start) && aligned(other.nth(other.len() - other.block))
     }
 
-    /// Whether two runs have a number in common. Takes constant time if their strides have equal size or one run is a single block.
+    /// Whether two runs have a number in common. Takes constant time if their strides have equal absolute values or one run is a single
+    /// block.
     pub fn intersects(&self, other: &Run) -> bool {
         let (a, b) = (self.bounds(), other.bounds());
         if a.end <= b.start || b.end <= a.start {
@@ -129,12 +131,12 @@ impl Run {
         self.block_start(position / self.block) + position % self.block
     }
 
-    /// The numbers in order.
+    /// Returns the numbers in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + use<> {
         self.blocks().flatten()
     }
 
-    /// The blocks in order.
+    /// Returns the blocks in order.
     pub fn blocks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let run = *self;
         (0..run.count).map(move |k| run.block_start(k)..run.block_start(k) + run.block)
@@ -184,11 +186,11 @@ impl fmt::Display for Run {
 /// A sequence of chunk numbers, as runs.
 #[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub struct Set {
-    /// Nearly always a single run.
+    /// Runs in order, nearly always a single run.
     runs: SmallVec<[Run; 1]>,
 }
 
-// Sets are cloned more often than anything else; runs are `Copy`, so the slice is copied as a whole.
+// Sets are cloned very often. Runs are `Copy`, so the list is copied as a whole, which is faster than run by run.
 impl Clone for Set {
     fn clone(&self) -> Set {
         Set { runs: SmallVec::from_slice(&self.runs) }
@@ -196,22 +198,22 @@ impl Clone for Set {
 }
 
 impl Set {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Set {
         Set::default()
     }
 
-    /// A set with one number.
+    /// Returns a set with one number.
     pub fn one(number: u64) -> Set {
         Set::from(number..number + 1)
     }
 
-    /// The `len` numbers from `start` on, modulo `modulus`: at most two runs.
+    /// Returns the `len` numbers from `start` on, modulo `modulus`.
     pub fn cyclic(start: u64, len: u64, modulus: u64) -> Set {
         Set::cyclic_run(start, len, 0, 1, modulus)
     }
 
-    /// `count` blocks of `block` numbers, `stride` apart, modulo `modulus`; runs are split where they wrap around.
+    /// Returns `count` blocks of `block` numbers, `stride` apart, modulo `modulus`. Runs are split where they wrap around.
     pub fn cyclic_run(start: u64, block: u64, stride: i64, count: u64, modulus: u64) -> Set {
         let mut set = Set::new();
         if block == 0 {
@@ -220,7 +222,7 @@ impl Set {
         let (mut k, step) = (0, stride.unsigned_abs());
         while k < count {
             let at = (i128::from(start) + i128::from(stride) * i128::from(k)).rem_euclid(modulus.into()) as u64;
-            // Number of blocks from here on that lie whole before the next wrap-around.
+            // Number of blocks, from block k on, that can be one run because none of them crosses the modulus.
             let fits = if at + block > modulus {
                 0
             } else if step == 0 {
@@ -242,7 +244,7 @@ impl Set {
         set
     }
 
-    /// Appends a run. If it continues the last block, the two are merged.
+    /// Appends a run. If it and the last run are single blocks and adjacent, the two are merged.
     pub fn push(&mut self, run: Run) {
         if let Some(last) = self.runs.last_mut()
             && last.count == 1
@@ -255,7 +257,7 @@ impl Set {
         self.runs.push(run);
     }
 
-    /// Appends all of `other`.
+    /// Appends all runs of `other`.
     pub fn extend(&mut self, other: &Set) {
         for &run in &other.runs {
             self.push(run);
@@ -281,7 +283,7 @@ impl Set {
     }
 
     /// Returns the union of sets, in ascending order. If they have more than `most` blocks in total, returns the whole range from the
-    /// smallest to the largest number, because listing single chunks is too expensive with very many ranks.
+    /// smallest to the largest number instead, because the exact union would take too long with very many ranks.
     pub fn union(sets: &[&Set], most: u64) -> Set {
         let runs = || sets.iter().flat_map(|set| set.runs.iter());
         if runs().map(Run::count).sum::<u64>() > most {
@@ -332,12 +334,12 @@ impl Set {
         set
     }
 
-    /// The runs in order.
+    /// Returns the runs in order.
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// Returns the number of members, repeated ones included.
+    /// Returns how many numbers the set has, repeated numbers included.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(Run::len).sum()
     }
@@ -347,7 +349,7 @@ impl Set {
         self.runs.is_empty()
     }
 
-    /// The numbers in order.
+    /// Returns the numbers in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.runs.iter().flat_map(|run| run.blocks().flatten())
     }
@@ -414,7 +416,7 @@ impl From<Range<u64>> for Set {
 }
 
 impl FromIterator<u64> for Set {
-    /// Finds the runs greedily: blocks first, then equal blocks at equal distances.
+    /// Makes consecutive numbers into blocks, and then equal blocks at equal distances into runs.
     fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Set {
         let mut blocks: Vec<Range<u64>> = Vec::new();
         for n in numbers {

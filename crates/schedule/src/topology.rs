@@ -11,7 +11,7 @@
 //! | `2,2:ranks=0,3,1,2` | the rank at each position, node by node |
 //!
 //! *Positions* number the process slots of the machine node by node; a region is a range of positions. A placement assigns a rank to each
-//! position. A level that the topology does not have coincides with the next level outwards: on `4,4,3,1` each node is one socket.
+//! position. If the topology lacks a level, its regions are those of the next level outwards: on `4,4,3,1` each node is one socket.
 //!
 //! ```
 //! use bruckner_schedule::{Level, Rank, Topology};
@@ -29,12 +29,12 @@ use std::sync::OnceLock;
 use crate::random::Random;
 use crate::{Level, Rank, Run, Set};
 
-/// Regions of a machine and placement of ranks. Regular topologies with block or cyclic placement take constant memory.
+/// Regions of a machine and placement of ranks. A topology such as `16x4`, with block or cyclic placement, takes constant memory.
 #[derive(Clone, Debug)]
 pub struct Topology {
     shape: Shape,
     placement: Placement,
-    /// Ranks by position and positions by rank, if no formula gives them; computed at first use.
+    /// Rank at each position and position of each rank, for placements that have no formula. Computed at first use.
     table: OnceLock<Table>,
 }
 
@@ -48,9 +48,11 @@ impl Eq for Topology {}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Shape {
-    /// Number of regions within each region of the next outer level, outermost first; the last number is the ranks per innermost region.
+    /// All regions of a level are equal. For each level, outermost first, the number of its regions within a region of the next outer
+    /// level. The last number is the number of ranks in an innermost region.
     Regular(Vec<u32>),
-    /// The sizes of the sockets of each node, and for each level the first position of each region.
+    /// Regions of a level may differ. `nodes` has the number of ranks in each socket of each node; `starts` has, for each level, the first
+    /// position of each region.
     Listed { nodes: Vec<Vec<u32>>, starts: Vec<Vec<u32>> },
 }
 
@@ -73,7 +75,7 @@ enum Placement {
     Block,
     Cyclic,
     Permuted(u64),
-    /// The rank at each position.
+    /// An explicit placement: the rank at each position.
     Listed(Vec<u32>),
 }
 
@@ -97,7 +99,7 @@ impl Topology {
     /// Maximum number of ranks in a topology.
     pub const MAX_RANKS: u32 = 1 << 24;
 
-    /// `p` nodes of one rank each.
+    /// Returns a topology of `p` nodes with one rank each.
     pub fn flat(p: u32) -> Topology {
         Topology::build(Shape::Regular(vec![p, 1]), Placement::Block)
     }
@@ -182,7 +184,7 @@ impl Topology {
         ranks
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         match &self.shape {
             Shape::Regular(dims) => dims.iter().product(),
@@ -190,7 +192,7 @@ impl Topology {
         }
     }
 
-    /// The number of levels that the topology distinguishes.
+    /// Returns the number of levels that the topology distinguishes.
     pub fn levels(&self) -> u8 {
         match &self.shape {
             Shape::Regular(dims) => dims.len() as u8 - 1,
@@ -202,7 +204,7 @@ impl Topology {
         usize::from(level.0.min(self.levels() - 1))
     }
 
-    /// The number of regions of a level.
+    /// Returns the number of regions of a level.
     pub fn regions(&self, level: Level) -> u32 {
         let level = self.clamp_level(level);
         match &self.shape {
@@ -211,7 +213,7 @@ impl Topology {
         }
     }
 
-    /// The positions of a region.
+    /// Returns the positions of a region.
     pub fn span(&self, level: Level, region: u32) -> Range<u32> {
         let level = self.clamp_level(level);
         match &self.shape {
@@ -226,7 +228,7 @@ impl Topology {
         }
     }
 
-    /// The region that a position lies in.
+    /// Returns the region of a position.
     pub fn region_at(&self, level: Level, position: u32) -> u32 {
         let level = self.clamp_level(level);
         match &self.shape {
@@ -235,22 +237,22 @@ impl Topology {
         }
     }
 
-    /// The region of a rank.
+    /// Returns the region of a rank.
     pub fn region_of(&self, level: Level, rank: Rank) -> u32 {
         self.region_at(level, self.position(rank))
     }
 
-    /// The node of a rank.
+    /// Returns the node of a rank.
     pub fn node_of(&self, rank: Rank) -> u32 {
         self.region_of(Level::NODE, rank)
     }
 
-    /// The outermost level at which two ranks are in different regions; `None` if they share the innermost.
+    /// Returns the outermost level at which two ranks are in different regions, or `None` if they are in the same innermost region.
     pub fn outermost_difference(&self, a: Rank, b: Rank) -> Option<Level> {
         (0..self.levels()).map(Level).find(|&level| self.region_of(level, a) != self.region_of(level, b))
     }
 
-    /// Returns the size of each region of a level, or `None` if the topology is not regular.
+    /// Returns the number of ranks in each region of a level, or `None` if the topology lists its regions one by one.
     pub fn uniform_size(&self, level: Level) -> Option<u32> {
         match &self.shape {
             Shape::Regular(_) => Some(self.span(level, 0).len() as u32),
@@ -258,7 +260,7 @@ impl Topology {
         }
     }
 
-    /// The size of the largest region of a level.
+    /// Returns the number of ranks in the largest region of a level.
     pub fn largest(&self, level: Level) -> u32 {
         match &self.shape {
             Shape::Regular(_) => self.span(level, 0).len() as u32,
@@ -268,7 +270,7 @@ impl Topology {
         }
     }
 
-    /// The position of a rank.
+    /// Returns the position of a rank.
     pub fn position(&self, rank: Rank) -> u32 {
         match self.rank_mapping() {
             Seats::Block => rank.0,
@@ -277,7 +279,7 @@ impl Topology {
         }
     }
 
-    /// The rank at a position.
+    /// Returns the rank at a position.
     pub fn rank_at(&self, position: u32) -> Rank {
         Rank(match self.rank_mapping() {
             Seats::Block => position,
@@ -286,7 +288,7 @@ impl Topology {
         })
     }
 
-    /// Whether each position holds the rank of the same number.
+    /// Whether rank r is at position r, for every rank.
     pub fn is_in_rank_order(&self) -> bool {
         match self.rank_mapping() {
             Seats::Block => true,
@@ -295,8 +297,8 @@ impl Topology {
         }
     }
 
-    /// Returns the ranks at a range of positions, ascending. The result is one run for block placement, and for whole nodes of a regular
-    /// topology with cyclic placement.
+    /// Returns the ranks at a range of positions, ascending. The set is a single run for block placement, and for whole nodes of equal
+    /// size with cyclic placement.
     pub fn ranks_at(&self, positions: Range<u32>) -> Set {
         match self.rank_mapping() {
             _ if positions.is_empty() => Set::new(),
@@ -317,7 +319,8 @@ impl Topology {
 }
 
 impl Topology {
-    /// Returns the ranks at a set of positions: in the order of the set for block placement, otherwise ascending within each block.
+    /// Returns the ranks at a set of positions. For block placement they have the order of the set. Otherwise they are ascending within
+    /// each block of consecutive positions.
     pub fn ranks_of(&self, positions: &Set) -> Set {
         if let Seats::Block = self.rank_mapping() {
             return positions.clone();

@@ -1,4 +1,5 @@
-//! Native collectives of ranks that are threads: each rank contributes its packed input and takes its part of the result.
+//! Native collectives of ranks that are threads: each rank contributes its packed input to all ranks, and computes its output from the
+//! contributions of all.
 
 use std::ffi::c_int;
 
@@ -9,8 +10,8 @@ use crate::{ThreadRank, lock};
 use bruckner_engine::backend::{Communicators as _, Datatypes as _, Natives, Way};
 use bruckner_engine::call::{Call, UserBuffer};
 
-/// Blocks of a buffer, as first element and number of elements. A buffer with a single count has one block for each rank if `each` is set,
-/// and one block otherwise.
+/// Returns the blocks of a buffer, each as first element and number of elements. A buffer with a single count has one block for each rank
+/// if `each` is set, and one block otherwise.
 fn blocks(buffer: &UserBuffer, size: u32, each: bool) -> Vec<(usize, usize)> {
     let (counts, at) = buffer.amount.lists();
     // SAFETY: both lists have one entry for each rank, as the MPI functions require.

@@ -1,14 +1,14 @@
 //! Ranks that are threads of one process: a [`Backend`] for tests.
 //!
-//! Each rank is a thread with an engine of its own. Communicators, agreement, native collectives and messages are simple and strict: a
-//! send completes only when its receive has taken the data, so code that relies on buffering hangs, and a rank that waits too long panics
-//! with a message instead of hanging the test. Shared-memory segments are the real ones.
+//! Each rank is a thread with an engine of its own. Communicators, agreement, native collectives and messages are simple and strict. A
+//! send completes only when its receive has taken the data, so code that relies on buffering hangs. If a rank waits too long, it panics
+//! with a message, so the test ends. Shared-memory segments are the real ones.
 //!
 //! ```
-//! use bruckner_threads::{F64, Rank, SUM, run};
-//! use bruckner_engine::{Call, EntryPoint, Engine, Backend, world::Communicators as _};
+//! use bruckner_threads::{F64, SUM, ThreadRank, run};
+//! use bruckner_engine::{Call, Engine, EntryPoint, backend::Communicators as _};
 //!
-//! let sums = run("2x2", |_| Default::default(), |engine: &Engine<Rank>, rank: &'static Rank| {
+//! let sums = run("2x2", |_| Default::default(), |engine: &Engine<ThreadRank>, rank: &'static ThreadRank| {
 //!     let (mine, mut sum) = (f64::from(rank.number()), 0.0f64);
 //!     let call = Call::allreduce((&raw const mine).cast(), (&raw mut sum).cast(), 1, F64, SUM);
 //!     // SAFETY: one number in and one out.
@@ -41,15 +41,15 @@ use meeting::{Ticket, World};
 
 pub use types::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM, compose};
 
-/// Time limit for a run before its ranks are considered hung; generous, because the machine may be busy.
+/// Time limit for a run. If it is exceeded, the ranks are considered hung. It is generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Options of a rank, set by a test.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Settings that the rank finds, as lines `NAME=value`. Only those of rank 0 take effect.
+    /// Settings of the rank, as lines `NAME=value`. Only the settings of rank 0 take effect.
     pub settings: String,
-    /// Machine profile that the rank finds. Only that of rank 0 takes effect.
+    /// Machine profile of the rank. Only the profile of rank 0 takes effect.
     pub profile: ProfileFile,
     /// Fault to inject on this rank.
     pub fault: Option<Fault>,
@@ -57,7 +57,7 @@ pub struct Options {
     pub device: bool,
     /// Largest message tag.
     pub tags: u32,
-    /// Callback, called whenever a message is sent or a native blocking collective begins.
+    /// Function that is called whenever the rank sends a message or begins a native blocking collective.
     pub on_leave: Option<fn()>,
 }
 
@@ -74,7 +74,7 @@ impl Default for Options {
     }
 }
 
-/// A rank that is a thread, with its view of the communicators that all ranks share.
+/// A rank that is a thread. The communicators belong to all ranks together.
 pub struct ThreadRank {
     meetings: Arc<World>,
     topology: Topology,
@@ -90,8 +90,8 @@ pub struct ThreadRank {
     on_leave: Option<fn()>,
 }
 
-/// Runs `body` on each rank of a topology, with an engine for each, and returns the results by rank. If one rank panics, so do all that
-/// wait for it, and then the caller.
+/// Runs `body` on each rank of a topology, with an engine for each rank, and returns the results by rank. If one rank panics, the ranks
+/// that wait for it panic too, and then the caller.
 pub fn run<R: Send>(
     topology: &str,
     options: impl Fn(u32) -> Options + Sync,
@@ -106,7 +106,7 @@ pub fn run<R: Send>(
             let topology = topology.clone();
             scope.spawn(move || {
                 let options = options(number);
-                // The rank is leaked, because values that the engine keeps may refer to it until the process ends.
+                // The rank is leaked, because state in the engine may refer to it until the process ends.
                 let rank: &'static ThreadRank = Box::leak(Box::new(ThreadRank {
                     on_leave: options.on_leave,
                     meetings: meetings.clone(),
@@ -144,7 +144,7 @@ pub fn run<R: Send>(
             Err(cause) => bad.push(cause),
         }
     }
-    // A rank that failed by itself has a more useful message than those that waited for it.
+    // The panic of a rank that failed by itself has a more useful message than those of the ranks that waited for it.
     let waited = |cause: &Box<dyn std::any::Any + Send>| {
         cause.downcast_ref::<&str>().is_some_and(|text| *text == meeting::GIVEN_UP)
     };
@@ -160,17 +160,17 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl ThreadRank {
-    /// Rank in the world communicator.
+    /// Returns the rank in the world communicator.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Number of calls of native blocking collectives on this rank.
+    /// Returns the number of native blocking collectives that this rank has called.
     pub fn native_calls(&self) -> u64 {
         self.natives.load(Ordering::Relaxed)
     }
 
-    /// Error codes that were raised on this rank.
+    /// Returns the error codes that were raised on this rank.
     pub fn raised(&self) -> Vec<i32> {
         lock(&self.raised).clone()
     }
@@ -180,7 +180,7 @@ impl ThreadRank {
         change(&mut lock(&self.options));
     }
 
-    /// `MPI_Comm_split`. Collective.
+    /// Splits a communicator by `color`, like `MPI_Comm_split` with equal keys, and returns the new communicator of this rank. Collective.
     pub fn split(&self, comm: Handle, color: u32) -> Handle {
         let colors = self.allgather_numbers(comm, &[u64::from(color)]);
         let members = self.meetings.members(comm);
@@ -194,7 +194,7 @@ impl ThreadRank {
             let chosen = members.iter().zip(&colors).filter(|(_, other)| *other == color);
             chosen.map(|(member, _)| *member).collect()
         };
-        // The first member opens all communicators, in the order of their first members: handles are the same in every run.
+        // The first member creates all new communicators, in the order of their first members, so handles are the same in every run.
         let opens = members[0] == self.number;
         let opened: Vec<u64> =
             distinct.iter().filter(|_| opens).map(|color| self.meetings.create_comm(&of(color))).collect();
@@ -205,24 +205,25 @@ impl ThreadRank {
         all[own]
     }
 
-    /// `MPI_Comm_free`. The value kept with the communicator is dropped, and its handle may be reused.
+    /// Frees a communicator, like `MPI_Comm_free`. The state attached to the communicator is dropped, and its handle may be reused.
     pub fn comm_free(&self, comm: Handle) {
         self.comm_free_with(comm, || {}, || {});
     }
 
-    /// Frees a communicator, calling `before` and `after` as callbacks of user attributes that are deleted before and after the engine's.
+    /// Frees a communicator. Calls `before` and `after` in the place of callbacks of user attributes, which MPI calls before and after it
+    /// deletes the engine's attribute.
     pub fn comm_free_with(&self, comm: Handle, before: impl FnOnce(), after: impl FnOnce()) {
         before();
         drop(lock(&self.kept).remove(&comm));
         self.advance_generation();
         self.ending.attribute_deleted(comm);
         after();
-        // A value that a callback has set meanwhile is dropped silently.
+        // State that a callback has attached meanwhile is dropped too.
         drop(lock(&self.kept).remove(&comm));
         self.meetings.free_comm(comm);
     }
 
-    /// Calls the test's callback because a call leaves the engine.
+    /// Calls the test's function [`Options::on_leave`], if there is one.
     fn notify_leave(&self) {
         if let Some(on_leave) = self.on_leave {
             on_leave();

@@ -1,4 +1,5 @@
-//! Communicators of threads, and the one operation among their ranks: each contributes bytes and receives the contributions of all.
+//! Communicators of threads. Their ranks have a single operation, the *meeting*: each rank contributes bytes and receives the
+//! contributions of all ranks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,23 +9,23 @@ use std::time::{Duration, Instant};
 use bruckner_mpi::Handle;
 use bruckner_runtime::threads::Cluster;
 
-/// Panic message of a rank that waited for a rank that failed.
+/// Panic message of a rank that waited in vain because another rank has failed.
 pub(super) const GIVEN_UP: &str = "another rank has failed";
 
 /// State of a communicator.
 struct Comm {
-    /// World ranks of the members.
+    /// Ranks of the members in the world communicator.
     members: Arc<[u32]>,
     /// Unique number of the communicator, needed because handles are reused.
     serial: u64,
     /// Number of members that have freed the communicator.
     freed: usize,
-    /// Number of meetings that each member has entered.
+    /// Number of meetings to which each member has contributed.
     met: Vec<u64>,
     cluster: Arc<Cluster>,
 }
 
-/// One exchange on a communicator: the contributions made so far, and the number of members that have taken all of them.
+/// A meeting on a communicator: the contributions made so far, and the number of members that have received all contributions.
 struct Exchange {
     brought: Vec<Option<Vec<u8>>>,
     taken: usize,
@@ -36,14 +37,14 @@ struct State {
     meetings: HashMap<(u64, u64), Exchange>,
 }
 
-/// Identifies a meeting that a member has entered.
+/// Identifier of a meeting to which a member has contributed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     serial: u64,
     number: u64,
 }
 
-/// All communicators of a world of threads, and the exchanges in progress on them.
+/// All communicators of the ranks of a test, and the meetings in progress on them.
 pub(super) struct World {
     state: Mutex<State>,
     changed: Condvar,
@@ -74,7 +75,8 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates a communicator of world ranks `members` under the lowest free handle, so that handles are soon reused.
+    /// Creates a communicator of the ranks `members` of the world communicator. It gets the lowest free handle, so that handles are soon
+    /// reused.
     pub(super) fn create_comm(&self, members: &[u32]) -> Handle {
         let mut state = self.state();
         let handle = (1..).find(|handle| !state.comms.contains_key(handle)).expect("there are many numbers");
@@ -99,17 +101,17 @@ impl World {
         }
     }
 
-    /// World ranks of the members of a communicator.
+    /// Returns the ranks of a communicator's members in the world communicator.
     pub(super) fn members(&self, comm: Handle) -> Arc<[u32]> {
         self.state().comms.get(&comm).expect("a communicator").members.clone()
     }
 
-    /// Message channels of a communicator.
+    /// Returns the message channels of a communicator.
     pub(super) fn cluster(&self, comm: Handle) -> Arc<Cluster> {
         self.state().comms.get(&comm).expect("a communicator").cluster.clone()
     }
 
-    /// Contributes bytes to the member's next meeting on a communicator, without waiting.
+    /// Contributes bytes to the next meeting of `member` on a communicator, without waiting.
     pub(super) fn contribute(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Ticket {
         let mut state = self.state();
         let found = state.comms.get_mut(&comm).expect("a communicator");
@@ -122,7 +124,7 @@ impl World {
         Ticket { serial, number }
     }
 
-    /// Returns the contributions of all members, or `None` if some are missing.
+    /// Returns the contributions of all members to a meeting, or `None` if some are missing.
     fn take(state: &mut State, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
         let key = (ticket.serial, ticket.number);
         let meeting = state.meetings.get_mut(&key).expect("a meeting");
@@ -134,13 +136,13 @@ impl World {
         Some(all)
     }
 
-    /// Returns the contributions of all members without waiting, or `None` if some are missing.
+    /// Returns the contributions of all members to a meeting, or `None` if some are missing. Panics if a rank has failed.
     pub(super) fn try_take(&self, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
         self.panic_if_aborted();
         World::take(&mut self.state(), ticket)
     }
 
-    /// Contributes bytes and waits for the contributions of all members.
+    /// Contributes bytes to a meeting, and waits for and returns the contributions of all members.
     pub(super) fn allgather(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Vec<Vec<u8>> {
         let ticket = self.contribute(comm, member, mine);
         let mut state = self.state();

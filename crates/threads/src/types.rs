@@ -1,4 +1,4 @@
-//! The few datatypes and operations that ranks as threads support.
+//! The few datatypes and operations that this backend supports.
 
 use std::ffi::{c_int, c_void};
 
@@ -25,7 +25,7 @@ pub const SUM: Handle = 201;
 pub const MAX: Handle = 202;
 /// User-defined operation on [`PAIR`]: composition of two functions, which is not commutative.
 pub const COMPOSE: Handle = 203;
-/// `MPI_IN_PLACE`.
+/// Address that stands for `MPI_IN_PLACE`.
 pub const IN_PLACE: *mut c_void = std::ptr::dangling_mut::<u64>().cast();
 
 /// Error code for an invalid count.
@@ -178,7 +178,7 @@ impl Datatypes for ThreadRank {
     }
 }
 
-/// Composes two functions: `left` after `right`.
+/// Returns the composition of two functions: `left` after `right`.
 pub fn compose(left: [u64; 2], right: [u64; 2]) -> [u64; 2] {
     let ([a, b], [c, d]) = (left, right);
     [a.wrapping_mul(c), a.wrapping_mul(d).wrapping_add(b)]

@@ -19,7 +19,15 @@ pub(crate) trait Started: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Active {
     count: AtomicUsize,
-    operations: Mutex<Vec<Arc<dyn Started>>>,
+    operations: Mutex<List>,
+}
+
+/// Started operations, each with the number of its start: an operation may be done, and started again, while another thread still
+/// advances it.
+#[derive(Default)]
+struct List {
+    starts: u64,
+    operations: Vec<(u64, Arc<dyn Started>)>,
 }
 
 impl Active {
@@ -34,20 +42,26 @@ impl Active {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn operations(&self) -> MutexGuard<'_, Vec<Arc<dyn Started>>> {
+    fn operations(&self) -> MutexGuard<'_, List> {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, operation: Arc<dyn Started>) {
-        let mut operations = self.operations();
-        operations.push(operation);
-        self.count.store(operations.len(), Ordering::Relaxed);
+        let mut list = self.operations();
+        list.starts += 1;
+        let start = list.starts;
+        list.operations.push((start, operation));
+        self.count.store(list.operations.len(), Ordering::Relaxed);
     }
 
     pub(crate) fn remove(&self, operation: *const ()) {
-        let mut operations = self.operations();
-        operations.retain(|other| Arc::as_ptr(other).cast::<()>() != operation);
-        self.count.store(operations.len(), Ordering::Relaxed);
+        self.retain(|_, other| Arc::as_ptr(other).cast::<()>() != operation);
+    }
+
+    fn retain(&self, stays: impl Fn(u64, &Arc<dyn Started>) -> bool) {
+        let mut list = self.operations();
+        list.operations.retain(|(start, operation)| stays(*start, operation));
+        self.count.store(list.operations.len(), Ordering::Relaxed);
     }
 
     /// Advances every operation that no other thread is advancing.
@@ -55,10 +69,10 @@ impl Active {
         if self.is_empty() {
             return;
         }
-        let operations = self.operations().clone();
-        for operation in operations {
+        let operations = self.operations().operations.clone();
+        for (start, operation) in operations {
             if operation.advance(inside) {
-                self.remove(Arc::as_ptr(&operation).cast());
+                self.retain(|other, _| other != start);
             }
         }
     }
@@ -83,5 +97,44 @@ impl Active {
             }
         });
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// An operation that another thread finds done and starts again, just before `advance` returns.
+    struct StartedAgain {
+        active: Active,
+        once: AtomicBool,
+    }
+
+    struct Operation(Arc<StartedAgain>);
+
+    impl Started for Operation {
+        fn advance(&self, _inside: bool) -> bool {
+            let first = !self.0.once.swap(true, Ordering::Relaxed);
+            if first {
+                let list = self.0.active.operations().operations.clone();
+                let (_, itself) = list.into_iter().next().expect("it is started");
+                self.0.active.remove(Arc::as_ptr(&itself).cast());
+                self.0.active.add(itself);
+            }
+            first
+        }
+    }
+
+    #[test]
+    fn an_operation_that_is_started_again_meanwhile_is_still_advanced() {
+        let state = Arc::new(StartedAgain { active: Active::default(), once: AtomicBool::new(false) });
+        state.active.add(Arc::new(Operation(state.clone())));
+        state.active.advance(false);
+        assert_eq!(state.active.count(), 1);
+        // It is not done in the second start.
+        state.active.advance(false);
+        assert_eq!(state.active.count(), 1);
     }
 }

@@ -97,11 +97,12 @@ impl<B: Backend> Execution<B> {
         let resources = self.resources.take()?;
         let mut plan = std::mem::replace(&mut self.prepared, Prepared::Native);
         let has_ended = match &mut plan {
-            Prepared::Ready(plan) => {
+            Prepared::Ready(plan) if !plan.is_active() => {
                 // Persistent messages are bound to the buffers of this operation.
                 B::Wire::set_style(plan.requests_mut(), PostStyle::Immediate);
-                !plan.is_active()
+                true
             }
+            Prepared::Ready(_) => false,
             Prepared::Sized(plan) => !plan.is_active(),
             Prepared::Native | Prepared::Parts(_) => true,
         };

@@ -8,11 +8,11 @@ use crate::random::mix;
 use crate::schedule::{Area, LocalOp, Place};
 use crate::{Level, Rank};
 
-/// Address of a word: the number of a piece of the buffer, and the offset in the piece. Each chunk of a user's buffer, each slot without
-/// an address and each cell of unknown size is a piece of its own; everything else is in piece 0.
+/// Address of a word: a section of the buffer, and the offset in the section. The following have a section each: a chunk of a user's
+/// buffer, a slot without an address, a slot whose size is known only locally. All other words are in section 0.
 pub(super) type Handle = (u64, u64);
 
-/// A buffer of words. Words that were never written read as pseudo-random junk.
+/// A buffer of 64-bit words. A word that was never written reads as pseudo-random junk.
 #[derive(Clone, Default)]
 pub(super) struct Words {
     words: HashMap<Handle, u64>,
@@ -35,11 +35,12 @@ pub(super) enum Buffer {
     In,
     Out,
     Temporary,
-    /// A region's segment: level, region, and part (0: for ordinary programs, 1 and 2: the halves, from 3 on: slots of the ring).
+    /// A part of a region's segment, as level, region and number: 0 is the part of ordinary programs, 1 and 2 are the halves for programs
+    /// with `alternate`, and numbers from 3 on are the parts of the ring for programs with `enter` and `leave`.
     Segment(Level, u32, u32),
 }
 
-/// Location of a slot: its buffer, its first word, and its length in words, if known.
+/// Location of a slot: its buffer, its first word, and its length in words (`None` if unknown).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Found {
     pub(super) buffer: Buffer,
@@ -47,17 +48,17 @@ pub(super) struct Found {
     pub(super) len: Option<u64>,
 }
 
-/// One rank's view of memory in one execution.
+/// Memory of one rank in one execution: its own buffers, and the addresses of its slots in them and in the shared segments.
 pub(super) struct View {
     pub(super) rank: Rank,
     offsets: Option<HashMap<(Area, u64), u64>>,
-    /// Levels on whose segments the program alternates, each with the number of earlier executions that alternated on it.
+    /// Levels in whose segments the program uses the two halves in turn, each with the number of earlier executions that did so.
     alternate: Vec<(Level, u32)>,
-    /// Levels whose segments the program uses as rings, each with the number of earlier executions that did; `slots` determines the number
-    /// of slots in each ring (see [`slots_of`]).
+    /// Levels whose segments the program uses as rings (with `enter` and `leave`), each with the number of earlier executions that did so.
+    /// `slots` determines the number of parts of each ring (see [`slots_of`]).
     rings: Vec<(Level, u32)>,
     slots: u32,
-    /// Lengths received or copied, for slots whose size is known only locally.
+    /// Lengths of slots whose size is known only locally, set by received messages and by copies.
     pub(super) lengths: HashMap<(Buffer, Handle), u64>,
     pub(super) own: HashMap<Buffer, Words>,
 }
@@ -171,7 +172,7 @@ impl View {
     }
 }
 
-/// Returns the number of slots in the ring of a level: one to three, and different for neighbouring levels.
+/// Returns the number of parts in the ring of a level: one to three, and different for neighbouring levels.
 pub(super) fn slots_of(slots: u32, level: Level) -> u32 {
     1 + (slots + u32::from(level.0)) % 3
 }

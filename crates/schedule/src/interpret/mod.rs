@@ -1,9 +1,9 @@
 //! The interpreter: runs a program on data and compares the results with what MPI requires.
 //!
 //! It cross-checks the verifier and shares no code with it except the language. Buffers hold real data, with junk in words that were never
-//! written. Ranks run in a random order. A send completes only after its receive is posted; a message's data is read and written at random
-//! moments among those that MPI allows; a receive may overwrite its slots with junk as soon as it is posted. A wrong program that passes
-//! with one seed is likely to fail with another.
+//! written. Ranks run in a random order. A send completes only after its receive is posted. The data of a message is read and written at
+//! random moments among those that MPI allows. A receive may overwrite its slots with junk as soon as it is posted. A wrong program that
+//! passes with one seed is likely to fail with another.
 //!
 //! ```
 //! use bruckner_schedule::{interpret, read};
@@ -42,9 +42,9 @@ use crate::{Collective, Order, Program, Rank};
 pub enum ElementOperation {
     /// Addition modulo 2^64: detects missing and duplicate contributions.
     Sum,
-    /// Composition of affine functions: associative but not commutative, so it detects operands out of rank order.
+    /// Composition of affine functions. It is associative but not commutative, so it detects operands out of rank order.
     Compose,
-    /// A hash that is not even associative: bitwise equal results mean equal expressions.
+    /// A hash that is not even associative: if results are bitwise equal, their expressions are equal.
     Scramble,
 }
 
@@ -67,7 +67,7 @@ fn halves(x: u64) -> (u32, u32) {
     ((x >> 32) as u32 | 1, x as u32)
 }
 
-/// Error found in a run.
+/// Error that the interpreter found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// Rank on which the error occurred, if it concerns a single rank.
@@ -85,14 +85,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Test data of one execution: inputs of each rank and required outputs, derived from a seed.
+/// Test data of one execution: inputs of each rank and required outputs, computed from a seed.
 struct Data {
     operation: ElementOperation,
     seed: u64,
 }
 
 impl Data {
-    /// Returns the number of elements in the chunk from one rank to another, for locally known sizes.
+    /// Returns the number of elements in the chunk from one rank to another, if sizes are known only locally.
     fn pair_len(&self, from: Rank, to: Rank) -> u64 {
         mix(self.seed ^ mix(u64::from(from.0) << 32 | u64::from(to.0))) % 4
     }
@@ -124,11 +124,11 @@ impl Data {
     }
 }
 
-/// Runs programs one after another on data generated from `seed` and compares the outputs with those that MPI requires. Sums are always
-/// checked; rank order and bitwise equality on all ranks are checked where the programs claim or need them.
+/// Runs programs one after another on data generated from `seed` and compares the outputs with the outputs that MPI requires. Sums are
+/// always checked. Rank order and bitwise equality on all ranks are checked if all programs claim or need them.
 ///
 /// # Panics
-/// If the sequence is empty or its programs are not for one topology.
+/// If there is no program, or the programs have different topologies.
 pub fn check(programs: &[&Program], seed: u64) -> Result<(), Failure> {
     assert!(programs.windows(2).all(|w| w[0].topology == w[1].topology), "one topology");
     let reduces = |program: &&Program| program.problem.collective.reduces();

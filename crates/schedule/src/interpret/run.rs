@@ -54,9 +54,9 @@ struct Simulation<'a> {
     letters: Vec<MatchedMessage>,
     flags: HashMap<(Rank, Flag, u32), u64>,
     barriers: HashMap<(Level, u32, u32, u64), HashSet<Rank>>,
-    /// Number of ranks that have left a region's ring, by level, region and number of earlier executions that use the ring.
+    /// Number of ranks that have left a region's ring, by level, region and number of earlier executions that used the ring.
     left: HashMap<(Level, u32, u32), usize>,
-    /// Determines the number of slots in each ring (see [`slots_of`]).
+    /// Random number that determines the number of parts in each ring (see [`slots_of`]).
     slots: u32,
 }
 
@@ -109,7 +109,7 @@ impl Simulation<'_> {
     fn play(&mut self, random: &mut Random) -> Result<()> {
         let mut going: Vec<Rank> = (0..self.players.len() as u32).map(Rank).collect();
         while !going.is_empty() {
-            // Try the ranks from a random one on; sometimes let one run far ahead of the rest.
+            // Try the ranks in turn, from a random one on. Sometimes let a rank run far ahead of the others.
             let (start, far) = (random.below(going.len() as u64) as usize, random.below(4) == 0);
             let mut moved = false;
             for i in 0..going.len() {
@@ -213,8 +213,8 @@ impl Simulation<'_> {
         (&mut self.segments, &mut self.views[rank.0 as usize][execution])
     }
 
-    /// Returns the owner and the locations of the slots that a rank reads. If the slots belong to another rank, they are those of the
-    /// execution in which that rank is now.
+    /// Returns the owner and the locations of the slots that a rank reads. If another rank owns the slots, they are located in the
+    /// execution that this owner has reached.
     fn source(&self, rank: Rank, program: &Program, from: &Place) -> Result<(Rank, Vec<Found>)> {
         let (owner, area) = from.area.remote().unwrap_or((rank, from.area));
         let Some(player) = self.players.get(owner.0 as usize) else {
@@ -226,7 +226,7 @@ impl Simulation<'_> {
         Ok((owner, found))
     }
 
-    /// Returns the content of a slot as rank `owner` sees it.
+    /// Returns the content of a slot in the memory of rank `owner`.
     fn load(&mut self, owner: Rank, slot: Found) -> Result<Vec<u64>> {
         let execution = (self.players[owner.0 as usize].execution as usize).min(self.programs.len() - 1);
         self.segments.load(&mut self.views[owner.0 as usize][execution], slot)
@@ -283,7 +283,7 @@ impl Simulation<'_> {
         all
     }
 
-    /// Whether the ring slot for this execution is free: all ranks of the region have left it.
+    /// Whether all ranks of the region have left the part of the ring that this execution will use.
     fn enter(&mut self, rank: Rank, level: Level) -> Result<bool> {
         let topology = &self.programs[0].topology;
         let region = topology.region_of(level, rank);
@@ -345,7 +345,7 @@ impl Simulation<'_> {
         Ok(true)
     }
 
-    /// Matches the oldest send of a channel with the oldest receive, if there are both.
+    /// Matches the oldest send between two ranks with one tag with the oldest receive, if both exist.
     fn match_ends(&mut self, key: (Rank, Rank, Tag), random: &mut Random) -> Result<()> {
         let (Some(sends), Some(recvs)) = (self.sends.get_mut(&key), self.recvs.get_mut(&key)) else {
             return Ok(());
@@ -385,7 +385,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// Reads the data of a send from its slots, as they are now.
+    /// Returns the data of a send, read from its slots at this moment.
     fn take(&mut self, rank: Rank, payload: Payload, slots: &[Found]) -> Result<Vec<u64>> {
         let execution = self.players[rank.0 as usize].execution as usize;
         let (segments, view) = (&mut self.segments, &mut self.views[rank.0 as usize][execution]);
@@ -461,7 +461,7 @@ impl Simulation<'_> {
         Ok(true)
     }
 
-    /// Compares every output with the result that MPI requires, and the results of [`Operation::Scramble`] across ranks.
+    /// Compares every output with the result that MPI requires, and results of [`ElementOperation::Scramble`] between ranks.
     fn compare(&mut self) -> Result<()> {
         for (execution, program) in self.programs.iter().enumerate() {
             let mut first: HashMap<u64, Vec<u64>> = HashMap::new();

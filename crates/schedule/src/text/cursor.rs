@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         if self.rest().is_empty() { Ok(()) } else { Err(self.expected("the end of the line")) }
     }
 
-    /// Consumes `mark` if it comes next, regardless of the character after it.
+    /// Consumes `mark` if it comes next, whatever character follows.
     pub(super) fn mark(&mut self, mark: &str) -> bool {
         let found = self.rest().starts_with(mark);
         if found {
@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
         self.number32("a rank").map(Rank)
     }
 
-    /// Parses a run: `a`, `a..b`, `a/s*n` or `a..b/s*n`.
+    /// Parses a run (blocks of consecutive numbers at equal distances): `a`, `a..b`, `a/s*n` or `a..b/s*n`.
     fn run(&mut self) -> Result<Run> {
         let begin = self.at;
         let start = self.digits("a chunk number")?;

@@ -34,7 +34,7 @@ use crate::{Program, Rank, Schedule};
 
 pub use reader::read;
 
-/// Content of a text: a schedule before lowering, or a program after it.
+/// Content of a text: a schedule, or the program that lowering makes of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Document {
     /// A schedule: rounds on slots.
@@ -44,7 +44,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// Returns the program itself, or the direct conversion of a schedule ([`Schedule::flatten`]).
+    /// Returns the program, or converts the schedule to one with [`Schedule::flatten`].
     pub fn to_program(&self) -> Program {
         match self {
             Document::Schedule(schedule) => schedule.flatten(),

@@ -11,7 +11,7 @@ use crate::{Collective, Counts, Flag, Level, Order, Problem, Rank, Request, Set,
 
 type Result<T> = std::result::Result<T, TextError>;
 
-/// Reads a schedule or a program from text. An error has the line and column at which the text is invalid.
+/// Reads a schedule or a program from text. An error names the line and column at which the text is invalid.
 pub fn read(text: &str) -> Result<ParsedText> {
     let numbered = text.lines().zip(1..).map(|(line, number)| Cursor::new(number, line));
     let mut lines = Lines { lines: numbered.filter(|c| !c.rest().is_empty()).peekable(), last: 1 };
@@ -32,7 +32,7 @@ pub fn read(text: &str) -> Result<ParsedText> {
     Ok(ParsedText { document, lines: lines_of })
 }
 
-/// Iterator over the lines that are not empty, with the number of the last line taken.
+/// Iterator over the lines that are not empty, with the number of the line that it returned last.
 struct Lines<'a, I: Iterator<Item = Cursor<'a>>> {
     lines: Peekable<I>,
     last: u32,
@@ -49,7 +49,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
         Ok(cursor)
     }
 
-    /// Takes the next line if it starts with `word`; the cursor is then behind that word.
+    /// Returns the next line if it starts with `word`, with the cursor behind `word`.
     fn next_if(&mut self, word: &str) -> Option<Cursor<'a>> {
         let mut cursor = self.lines.next_if(|c| c.rest().split_whitespace().next().is_some_and(|w| w == word))?;
         cursor.keyword(word);

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-/// Vector clock: for every rank, its latest time that is known to have passed. `None` if no memory is shared, as no clock is needed then.
+/// Vector clock: for every rank, the latest time of that rank that is known to have passed. `None` if no memory is shared, because no
+/// clock is needed then.
 pub(super) type Stamp = Option<Rc<[u32]>>;
 
 /// Vector clocks of all ranks; `None` if no memory is shared.
@@ -20,7 +21,8 @@ impl Clocks {
         Clocks { ranks: shared.then(|| (0..ranks).map(start).collect()) }
     }
 
-    /// Returns the clock that `rank` publishes with a message, signal or barrier, and advances its own time: later work is not included.
+    /// Returns the clock that `rank` publishes with a message, signal or barrier, and advances the rank's own time, so that the published
+    /// clock does not cover later work.
     pub(super) fn release(&mut self, rank: usize) -> Stamp {
         let clock = &mut self.ranks.as_mut()?[rank];
         let stamp = Rc::from(clock.as_slice());
@@ -28,7 +30,7 @@ impl Clocks {
         Some(stamp)
     }
 
-    /// Joins a published clock into the clock of `rank`.
+    /// Raises the clock of `rank` to the elementwise maximum with a published clock.
     pub(super) fn acquire(&mut self, rank: usize, stamp: &Stamp) {
         if let (Some(clocks), Some(stamp)) = (&mut self.ranks, stamp) {
             for (mine, theirs) in clocks[rank].iter_mut().zip(stamp.iter()) {
@@ -50,7 +52,7 @@ impl Clocks {
         self.ranks.as_ref().map_or(0, |clocks| clocks[rank][rank])
     }
 
-    /// Whether time `then` of `other` happened before the current time of `rank`; always true if no memory is shared.
+    /// Whether time `then` of rank `other` happened before the current time of `rank`; always true if no memory is shared.
     pub(super) fn happened_before(&self, rank: usize, other: usize, then: u32) -> bool {
         rank == other || self.ranks.as_ref().is_none_or(|clocks| clocks[rank][other] >= then)
     }

@@ -1,23 +1,23 @@
-//! Values as expressions: each distinct tree is stored once, so that equal trees have equal numbers.
+//! Expressions, the values of the symbolic execution. Each distinct tree is stored once, so equal trees have equal numbers.
 
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::Rank;
 
-/// The number of a distinct expression.
+/// Number of an expression: equal expressions have equal numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Expr(u32);
 
 /// Root node of an expression.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Node {
-    /// Value that is unknown after an error, so that one error is not reported many times.
+    /// Value that is unknown because of an error, which was already reported.
     Unknown,
     /// Value of a chunk without elements.
     Empty,
     /// Chunk of a rank's input.
     Input(Rank, u64),
-    /// Left ⊕ right.
+    /// Reduction of two expressions: left ⊕ right.
     Combine(Expr, Expr),
 }
 
@@ -73,7 +73,7 @@ impl Exprs {
         }
     }
 
-    /// Returns the source and destination rank of an unreduced chunk in an alltoall, which identify its length.
+    /// If a value is a chunk of an alltoall, returns its source and destination rank, which identify its length.
     pub(super) fn length(&self, expr: Expr) -> Option<(u32, u32)> {
         match self.node(expr) {
             Node::Input(rank, chunk) => Some((rank.0, chunk as u32)),
@@ -81,8 +81,8 @@ impl Exprs {
         }
     }
 
-    /// Returns the inputs of an expression from left to right, at most `most` of them: a tree with shared subtrees can have exponentially
-    /// many.
+    /// Returns the inputs of an expression from left to right, at most `most` of them, because a tree with shared subtrees can have
+    /// exponentially many.
     pub(super) fn inputs(&self, expr: Expr, most: usize) -> Vec<(Rank, u64)> {
         let (mut inputs, mut stack) = (Vec::new(), vec![expr]);
         while let Some(expr) = stack.pop() {

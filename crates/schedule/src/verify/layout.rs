@@ -1,8 +1,9 @@
 //! Locations of all slots of all ranks in the verifier's memory.
 //!
-//! Each slot without an address, and each slot of the user's buffers, is one cell. Slots with addresses share buffers. If all chunks have
-//! the same number of elements and all lines begin at multiples of it, a cell is one chunk of a buffer. Otherwise a buffer is split into
-//! cells at every offset at which one of its slots begins or ends; a segment is split for the slots of all ranks of its region.
+//! The memory is divided into *cells* (see `memory`). Each slot without an address, and each slot of the user's buffers, is one cell.
+//! Slots with addresses share buffers. If all chunks have the same number of elements and all lines begin at multiples of it, a cell is
+//! one chunk of a buffer. Otherwise a buffer is split into cells at every offset at which one of its slots begins or ends. A segment is
+//! split for the slots of all ranks of its region.
 
 use std::rc::Rc;
 
@@ -28,11 +29,11 @@ enum Buffer {
     /// A line without addresses in a region's segment: level, region and line number.
     SharedLine(Level, u32, u32),
     Temporary(Rank),
-    /// A region's segment: level, region, and either its two halves or the part for programs that do not alternate.
+    /// A region's segment, as level and region: either its two halves, or the part for programs that do not alternate.
     Segment(Level, u32, Turns),
 }
 
-/// Whether a program alternates on a segment.
+/// Whether a program uses the two halves of a segment in turn (`alternate`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Turns {
     HalfSegments,
@@ -48,17 +49,17 @@ impl Turns {
     }
 }
 
-/// For each slot of a line, its first cell and number of cells.
+/// First cell and number of cells of each slot of a line.
 type Table = Rc<[(u32, u32)]>;
 
-/// A placed line, with the cells of its slots if `Places::unit` is `None`.
+/// A line with an address. The table gives the cells of its slots; it is needed only if `Places::unit` is `None`.
 type Line<'a> = (&'a Placement, Option<Table>);
 
-/// The slots of one area of one rank.
+/// Location of the slots of one area of one rank.
 #[derive(Clone)]
 struct View<'a> {
     space: Space,
-    /// Placed lines, or `None` if each chunk from `first` on has a cell of its own.
+    /// Lines of the area, if they have addresses. `None`: each chunk from `first` on has a cell of its own.
     placed: Option<Vec<Line<'a>>>,
     first: u64,
 }
@@ -120,20 +121,20 @@ pub(super) struct Places<'a> {
     sizes: HashMap<Buffer, (usize, bool)>,
     spaces: HashMap<Buffer, Space>,
     views: Vec<Views<'a>>,
-    /// Whether each chunk is empty; the list itself is empty if no chunk is.
+    /// Whether each chunk is empty. The list has no entries if no chunk is empty.
     empty: Vec<bool>,
     /// Whether ranks read each other's buffers.
     reads_others: bool,
 }
 
-/// Error: this chunk has no address.
+/// Error: the chunk with this number has no address.
 pub(super) struct Missing(pub(super) u64);
 
 impl<'a> Places<'a> {
     /// Computes the locations of a program's slots, and reports errors in its `place` lines.
     pub(super) fn new(program: &'a Program, execution: u32, violations: &mut Vec<Violation>) -> Places<'a> {
         let problem = &program.problem;
-        // Emptiness is listed per chunk only if some chunks can be empty.
+        // The list of empty chunks is made only if some chunks can be empty.
         let empty: Vec<bool> = match (&problem.counts, problem.chunk_elements()) {
             (Counts::Local, _) => Vec::new(),
             (_, Some(n)) if n > 0 => Vec::new(),
@@ -169,7 +170,7 @@ impl<'a> Places<'a> {
         if violations.len() > before {
             return places;
         }
-        // A text may place a line at a huge offset: then cells are formed only where slots begin and end.
+        // A text may place a line at a huge offset. In this case cells are formed only where slots begin and end.
         let slots: u64 = lines().map(|(_, line)| line.place.set.len()).sum();
         let fits = |n: u64, line: &Placement| {
             line.at.is_multiple_of(n) && line.at / n + line.place.set.len() <= 2 * slots + 1024
@@ -203,7 +204,7 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// Computes the cells of every slot from the cuts.
+    /// Computes the cells of every slot from the offsets in `cuts`.
     fn cut(&mut self) {
         for (buffer, cuts) in &mut self.cuts {
             cuts.sort_unstable();
@@ -272,7 +273,7 @@ impl<'a> Places<'a> {
         *self.views[rank.0 as usize].of(area) = Some(view);
     }
 
-    /// Appends the blocks of a run of chunks in an area of a rank.
+    /// Appends the blocks of cells for a run of chunks in an area of a rank.
     pub(super) fn blocks(
         &mut self,
         rank: Rank,
@@ -291,7 +292,7 @@ impl<'a> Places<'a> {
         for range in run.blocks() {
             let mut from = range.start;
             while from < range.end {
-                // Extend the part while all its chunks are empty, or none is.
+                // Extend the range while all its chunks are empty, or while none is.
                 let empty = self.is_empty(from);
                 let mut to = from + 1;
                 while to < range.end && self.is_empty(to) == empty {
@@ -314,10 +315,10 @@ impl<'a> Places<'a> {
         Ok(())
     }
 
-    /// Appends the blocks of a run of non-empty chunks.
+    /// Appends the blocks of cells for a run of non-empty chunks.
     fn filled(&self, view: &View<'a>, run: &Run, blocks: &mut Blocks) -> Result<(), Missing> {
         let space = view.space;
-        // Creates a block whose cells are spaced like the chunks, starting at cell `first`.
+        // Creates a block whose cells have the same distances as the chunks, starting at cell `first`.
         let alike = |first: u64| Block {
             space,
             chunks: *run,
@@ -387,8 +388,8 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Returns the line that contains a chunk's slot, the slot's position in the line, and the number of consecutive chunks stored from there
-/// on.
+/// Returns the line that contains a chunk's slot, the slot's position in the line, and how many consecutive chunks the line stores from
+/// this position on.
 fn find<'t, 'a>(lines: &'t [Line<'a>], chunk: u64) -> Option<(&'t Line<'a>, u64, u64)> {
     lines.iter().find_map(|line| {
         let mut before = 0;
@@ -402,7 +403,7 @@ fn find<'t, 'a>(lines: &'t [Line<'a>], chunk: u64) -> Option<(&'t Line<'a>, u64,
     })
 }
 
-/// Checks the placement of a line against the earlier placements of the same area.
+/// Checks the address of a line against the earlier lines of the same area.
 fn check(problem: &Problem, before: &[&Placement], line: &Placement) -> Result<(), (Invariant, String)> {
     let set = &line.place.set;
     if set.len() > problem.chunks() {

@@ -1,7 +1,7 @@
 //! Symbolic execution: runs all ranks of a program together, on expressions.
 //!
-//! A rank runs until it must wait; the rank that releases it puts it back on the ready list. Messages between two ranks with one tag are
-//! matched in the order of posting and none is buffered, so the outcome does not depend on which rank runs first.
+//! A rank runs until it must wait. The rank that ends its wait puts it back on the ready list. Messages between two ranks with one tag are
+//! matched in the order of posting and no message is buffered, so the outcome does not depend on which rank runs first.
 
 use std::collections::VecDeque;
 
@@ -42,7 +42,7 @@ pub(super) fn shares_memory(program: &Program) -> bool {
     !shared_levels(program).is_empty() || reads_others(program)
 }
 
-/// A rank's output: the chunk numbers that have elements, each with its expression.
+/// Output of a rank: the numbers of the chunks that have elements, each with its expression, or `None` if it was not written.
 pub(super) type Output = Vec<(u64, Option<Expr>)>;
 
 /// Result of a symbolic execution.
@@ -50,21 +50,21 @@ pub(super) struct Run {
     pub(super) violations: Vec<Violation>,
     pub(super) traffic: Vec<Traffic>,
     pub(super) exprs: Exprs,
-    /// For each execution and rank, the expression of each chunk of the output.
+    /// Outputs by execution and rank. Empty for executions that repeat an earlier one; without any entry if there are violations.
     pub(super) outputs: Vec<Vec<Output>>,
 }
 
 /// Length of a slot or value, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Size {
-    /// Length that all ranks know.
+    /// A length that all ranks know.
     Shared,
-    /// Length of the chunk from one rank to another.
+    /// Length of the chunk that the first rank sends to the second, if sizes are known only locally.
     Pair(u32, u32),
     Unknown,
 }
 
-/// The areas of a message with their blocks, in order.
+/// Areas of a message's slots, in order, each with the blocks of memory cells that the slots occupy.
 pub(super) type Parts = SmallVec<[(Area, Blocks); 1]>;
 
 pub(super) struct Posted {
@@ -74,9 +74,9 @@ pub(super) struct Posted {
     pub(super) parts: Parts,
     /// Levels of the segments that contain slots of the message.
     pub(super) levels: SmallVec<[Level; 2]>,
-    /// For a receive of data, the lengths of its slots at posting, if sizes are known only locally.
+    /// For a receive of data, the lengths of its slots when it was posted, if sizes are known only locally.
     pub(super) expected: Vec<Size>,
-    /// Content of the message: with the send until the two are matched, then with the receive.
+    /// Content of the message. The send has it until the two ends are matched, and then the receive.
     pub(super) cargo: Cargo,
     pub(super) matched: bool,
     /// Whether the rank is blocked until the message is matched.
@@ -87,7 +87,7 @@ pub(super) struct Posted {
 #[derive(Default)]
 pub(super) struct Cargo {
     pub(super) values: Vec<Expr>,
-    /// Lengths of the values, if sizes are known only locally, or the lengths that a message of sizes carries.
+    /// Lengths of the values, if sizes are known only locally. If the message carries only lengths, these lengths.
     pub(super) sizes: Vec<Size>,
     pub(super) stamp: Stamp,
 }
@@ -101,7 +101,8 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Matches a new send or receive with the oldest opposite one and returns that. If there is none, queues the new one.
+    /// Matches a new send with the oldest queued receive, or a new receive with the oldest queued send, and returns the queued request. If
+    /// there is none, queues the new request.
     pub(super) fn meet(&mut self, end: End, request: Request, site: Site) -> Option<(Request, Site)> {
         if self.first.is_some() && self.sends != (end == End::Send) {
             return std::mem::replace(&mut self.first, self.more.pop_front());
@@ -172,12 +173,12 @@ pub(super) struct State {
     pub(super) requests: Requests,
     /// Number of unmatched requests for which the rank is blocked.
     pub(super) awaited: usize,
-    /// Last access to a segment: level, and time as execution and clock.
+    /// Level of the segment that the rank accessed last, and the time of the access, as execution and clock.
     pub(super) touched: Option<(Level, (u32, u32))>,
-    /// Number of waits for each flag of each rank in this execution.
+    /// Number of times that this rank has waited in this execution, for each flag of each other rank.
     pub(super) waits: HashMap<(Rank, Flag), usize>,
     pub(super) barriers: HashMap<Level, usize>,
-    /// Levels whose rings the rank has left in this execution.
+    /// Levels whose segments the rank has left (`leave`) in this execution.
     pub(super) left: SmallVec<[Level; 2]>,
     pub(super) done: bool,
 }
@@ -185,12 +186,12 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct BarrierState {
     pub(super) arrived: HashSet<u32>,
-    /// Joined clocks of all ranks that have arrived.
+    /// Elementwise maximum of the clocks of all ranks that have arrived.
     pub(super) known: Stamp,
 }
 
-/// Part of a region's segment: level, region, and 0 for programs that do not alternate, or 1 or 2 for a half. Rings are checked
-/// separately.
+/// Part of a region's segment, as level, region and number: 0 is the part for programs that do not alternate, 1 and 2 are the halves for
+/// programs that do. Rings are checked separately.
 pub(super) type Part = (Level, u32, u32);
 
 pub(super) struct Machine<'a> {
@@ -198,8 +199,8 @@ pub(super) struct Machine<'a> {
     pub(super) codes: Vec<Vec<&'a Code>>,
     /// Locations of slots, for each distinct program.
     pub(super) places: Vec<Places<'a>>,
-    /// For each execution, the index of its program in `places`, and in `repeats` whether it repeats an earlier execution: then its data
-    /// is known, and only the order of accesses is checked.
+    /// For each execution, the index of its program in `places`, `levels` and `rings`; and in `repeats`, whether an earlier execution had
+    /// the same program. A repeated execution has the same data, so only the order of its accesses to shared memory is checked.
     pub(super) index: Vec<usize>,
     pub(super) repeats: Vec<bool>,
     pub(super) states: Vec<State>,
@@ -209,23 +210,23 @@ pub(super) struct Machine<'a> {
     pub(super) gatherings: HashMap<(Level, u32, u32, usize), BarrierState>,
     /// Levels whose segments each distinct program uses.
     pub(super) levels: Vec<Vec<Level>>,
-    /// Rings that each distinct program uses.
+    /// Segments that each distinct program uses as rings (with `enter` and `leave`).
     pub(super) rings: Vec<Rings>,
-    /// Number of ranks that have left a region's ring, by level, region and number of earlier executions that use the ring.
+    /// Number of ranks that have left a region's ring, by level, region and number of earlier executions that used the ring.
     pub(super) left: HashMap<(Level, u32, u32), usize>,
-    /// Ranks that have entered a region's ring, each with its clock at that time, by level, region and execution.
+    /// Ranks that have entered a region's ring, each with the time of entering on its clock, by level, region and execution.
     pub(super) entered: HashMap<(Level, u32, u32), Vec<(usize, u32)>>,
     /// Ranks that wait to enter a region's ring.
     pub(super) entering: HashMap<(Level, u32), Vec<usize>>,
-    /// Clock of a rank when it opened its buffers, by rank and execution.
+    /// Time on a rank's clock when it opened its buffers, by rank and execution.
     pub(super) opened: HashMap<(usize, u32), u32>,
-    /// Ranks that have read another rank's buffers, each with its clock at that time, by owner and execution.
+    /// Ranks that have read another rank's buffers, each with the time of the read on its clock, by owner of the buffers and execution.
     pub(super) readers: HashMap<(usize, u32), Vec<(usize, u32)>>,
     /// Last accesses of each rank to each part of a segment.
     pub(super) touched: HashMap<(Part, usize), Touches>,
     pub(super) ready: VecDeque<usize>,
     pub(super) memory: Memory,
-    /// Workspace for operand values, reused by all instructions.
+    /// Lists for the operand values of an instruction, reused to save allocations.
     pub(super) scratch: (Vec<Expr>, Vec<Expr>),
     pub(super) clocks: Clocks,
     pub(super) exprs: Exprs,
@@ -242,7 +243,7 @@ impl<'a> Machine<'a> {
     pub(super) fn new(programs: &'a [&'a Program]) -> Machine<'a> {
         let first = programs[0];
         let p = first.problem.ranks as usize;
-        // If ranks are missing from the text, no state is allocated: the heading may name a huge number of ranks.
+        // If the text lacks ranks, no state is allocated, because its heading may name a huge number of ranks.
         let complete = programs.iter().all(|program| program.ranks.len() == p);
         let present = if complete { p } else { 0 };
         let chunks = programs.iter().map(|program| program.problem.chunks()).max().unwrap_or(0);
@@ -446,7 +447,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Returns the outputs of each execution; those of repeated executions are empty.
+    /// Returns the outputs of each execution. For repeated executions they are left empty.
     fn outputs(&mut self) -> Vec<Vec<Output>> {
         let mut executions = Vec::new();
         let mut blocks = Blocks::new();
@@ -471,7 +472,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Returns the source rank and the chunk that the output of `rank` must hold for a chunk, if the collective does not reduce.
+/// Returns which chunk of which rank's input the output of `rank` must hold as chunk `chunk`, if the collective does not reduce.
 pub(super) fn moved(problem: &Problem, rank: Rank, chunk: u64) -> (Rank, u64) {
     let (block, piece) = (chunk / problem.pieces, chunk % problem.pieces);
     match problem.collective {
@@ -480,5 +481,5 @@ pub(super) fn moved(problem: &Problem, rank: Rank, chunk: u64) -> (Rank, u64) {
     }
 }
 
-/// Last accesses of one rank to one part of a segment, as (execution, clock), for the last two executions with such an access.
+/// Last accesses of one rank to one part of a segment, as execution and clock, for the last two executions with such an access.
 pub(super) type Touches = VecDeque<(u32, u32)>;

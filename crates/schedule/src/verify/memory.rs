@@ -1,7 +1,8 @@
-//! The verifier's memory: cells that hold expressions, with the messages in flight that use them and the times of their last accesses.
+//! The verifier's memory. It consists of *spaces* (buffers and segments), and a space consists of *cells*. A space is split into cells
+//! wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one. A cell holds an expression, the messages in
+//! flight that use it, and the times of its last accesses.
 //!
-//! A space is split into cells wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one. A run of chunks
-//! mostly corresponds to a run of cells, so all operations work on such *blocks*.
+//! A run of chunks mostly corresponds to a run of cells, so all operations work on *blocks*: the cells of such a run.
 
 use smallvec::SmallVec;
 
@@ -9,24 +10,24 @@ use super::clock::Clocks;
 use super::expr::Expr;
 use crate::Run;
 
-/// Index of a buffer or segment in [`Memory`].
+/// Index of a space (a buffer or segment) in [`Memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Space(pub(super) u32);
 
-/// Slots of a run of chunks. Either each slot is one cell and the cells are a run, or there is one slot of any number of cells, or there
-/// are no cells because the chunks have no elements.
+/// Cells of the slots of a run of chunks. There are three forms: every slot is one cell, and the cells are a run too; or there is one slot
+/// with any number of cells; or there are no cells, because the chunks have no elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Block {
     pub(super) space: Space,
     pub(super) chunks: Run,
-    /// First cell, cells per block, stride and number of blocks: the cells as a run, see [`Run`].
+    /// The cells as a run (see [`Run`]): its start, block length, stride and number of blocks.
     pub(super) first: u32,
     pub(super) cells: u32,
     pub(super) stride: i32,
     pub(super) count: u32,
 }
 
-/// Error of an access.
+/// Reason why an access is an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     NeverWritten,
@@ -35,18 +36,19 @@ pub(super) enum Fault {
     Race { other: usize, writes: bool },
 }
 
-/// Error of an access, and the chunk that it concerns.
+/// Reason why an access is an error, and the chunk concerned.
 pub(super) type Faulty = (Fault, u64);
 
-/// Length of a slot if sizes are known only locally, given as the source and destination rank of the chunk with this length.
+/// Length of a slot if sizes are known only locally: the source and destination rank of the chunk that has this length. `None` if the
+/// length is unknown.
 pub(super) type Length = Option<(u32, u32)>;
 
-/// Bits of a cell's state. From the bit `SENDING` on, the state counts the sends in flight that read the cell.
+/// Bits of a cell's state. `SENDING` and all higher bits count the sends in flight that read the cell.
 const WRITTEN: u32 = 1;
 const RECEIVING: u32 = 2;
 const SENDING: u32 = 4;
 
-/// Last write to a cell of a segment and the reads since then, each with rank and clock.
+/// Last write to a cell of shared memory and the reads since then, each as rank and time on its clock.
 #[derive(Clone, Debug, Default)]
 struct History {
     writer: Option<(usize, u32)>,
@@ -57,22 +59,24 @@ struct History {
 struct Cells {
     values: Vec<Expr>,
     states: Vec<u32>,
-    /// Slot last written to each cell, as first cell and number of cells. Only if slots may have several cells.
+    /// For each cell, the slot to which it belonged when it was last written, as first cell and number of cells. Empty if every slot is
+    /// one cell.
     tags: Vec<(u32, u32)>,
     /// For each cell, its last write and the reads since then. Empty if only one rank accesses the space.
     histories: Vec<History>,
-    /// Lengths of slots, and in `arriving` whether a message with the length is in flight. Only if sizes are known only locally.
+    /// For each cell, the length of its slot; in `arriving`, whether a message with this length is in flight. Both are empty unless sizes
+    /// are known only locally.
     lengths: Vec<Length>,
     arriving: Vec<bool>,
 }
 
-/// All buffers and segments.
+/// Cells of all buffers and segments.
 #[derive(Default)]
 pub(super) struct Memory {
     spaces: Vec<Cells>,
 }
 
-/// Properties of a space.
+/// Properties of a space (a buffer or segment).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Kind {
     /// Whether several ranks access the space.
@@ -109,7 +113,7 @@ impl Memory {
         }
     }
 
-    /// Reads a block and appends its values.
+    /// Reads the cells of a block and appends its values.
     pub(super) fn read(
         &mut self,
         block: &Block,
@@ -151,14 +155,14 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes values to a block. A slot that the block partly overwrites can no longer be read.
+    /// Writes values to a block. If the block overwrites a part of a slot, this slot can no longer be read.
     pub(super) fn write(&mut self, block: &Block, values: &[Expr], rank: usize, clocks: &Clocks) -> Result<(), Faulty> {
         let outcome = self.overwrite(block, WRITTEN, rank, clocks);
         self.of(block).put(block, values);
         outcome
     }
 
-    /// Marks a block as written to, with this state, and checks for races and for messages in flight.
+    /// Sets the state of the cells of a block that is written to, and checks for races and for messages in flight.
     fn overwrite(&mut self, block: &Block, state: u32, rank: usize, clocks: &Clocks) -> Result<(), Faulty> {
         let mut outcome = Ok(());
         let cells = self.of(block);
@@ -186,7 +190,7 @@ impl Memory {
         block.change(&mut self.of(block).states, |state| *state += SENDING);
     }
 
-    /// Ends the use of a block by a finished send, which counts as a read at this time.
+    /// Ends the use of a block by a finished send. Counts as a read at this time.
     pub(super) fn end_send(&mut self, block: &Block, rank: usize, clocks: &Clocks) {
         let cells = self.of(block);
         // A block that was overwritten during the send has already been reported.
@@ -196,7 +200,7 @@ impl Memory {
         }
     }
 
-    /// Marks a block as being received into.
+    /// Marks the cells of a block as in use by a receive, until [`Memory::end_receive`].
     pub(super) fn begin_receive(&mut self, block: &Block, rank: usize, clocks: &Clocks) -> Result<(), Faulty> {
         self.overwrite(block, WRITTEN | RECEIVING, rank, clocks)
     }
@@ -211,7 +215,7 @@ impl Memory {
         }
     }
 
-    /// Returns the final value of each cell of a block; `None` for cells without a value.
+    /// Returns the value that each cell of a block has at the end; `None` for cells without a value.
     pub(super) fn last(&mut self, block: &Block) -> impl Iterator<Item = Option<Expr>> {
         let cells = self.of(block);
         block.each().map(|at| (cells.states[at] & (WRITTEN | RECEIVING) == WRITTEN).then_some(cells.values[at]))
@@ -263,7 +267,7 @@ impl Block {
         })
     }
 
-    /// The cells, in order.
+    /// Returns the cells, in order.
     pub(super) fn each(&self) -> impl Iterator<Item = usize> + use<> {
         self.ranges().flatten()
     }
@@ -299,7 +303,7 @@ impl Block {
 }
 
 impl History {
-    /// Checks that the last write, and for a write also all reads since then, happened before this access.
+    /// Checks that the last write happened before this access; and if this access is a write, also all reads since the last write.
     fn order(&self, rank: usize, clocks: &Clocks, writing: bool) -> Result<(), Fault> {
         if let Some((other, then)) = self.writer
             && !clocks.happened_before(rank, other, then)
@@ -316,7 +320,7 @@ impl History {
         let now = clocks.now(rank);
         match self.readers.last_mut() {
             Some((reader, then)) if *reader == rank => *then = now,
-            // A rank may be listed twice: a clock that includes the later read includes the earlier one.
+            // A rank may be listed twice, which is harmless: a clock that includes the later read includes the earlier one too.
             _ => self.readers.push((rank, now)),
         }
     }
@@ -327,7 +331,7 @@ impl History {
     }
 }
 
-/// The blocks of a place: nearly always one.
+/// Blocks of the slots of a place, nearly always a single block.
 pub(super) type Blocks = SmallVec<[Block; 1]>;
 
 /// Returns the total number of chunks in blocks.
@@ -335,7 +339,7 @@ pub(super) fn len(blocks: &[Block]) -> u64 {
     blocks.iter().map(Block::len).sum()
 }
 
-/// The chunks of blocks, in order.
+/// Returns the chunks of blocks, in order.
 pub(super) fn chunks(blocks: &[Block]) -> impl Iterator<Item = u64> {
     blocks.iter().flat_map(|block| block.chunks.iter())
 }

@@ -28,7 +28,7 @@ impl Machine<'_> {
         };
         let is_foreign = message.places.iter().any(|place| place.area.remote().is_some());
         if peer.0 >= program.problem.ranks || peer == site.rank || message.tag > Tag::MAX || is_foreign {
-            // The request counts as matched, so that its `finish` is not an error too.
+            // The request counts as matched, so that its `finish` is not reported as well.
             posted.matched = true;
             self.states[rank].requests.insert(request, posted);
             let what = if peer == site.rank {
@@ -102,7 +102,7 @@ impl Machine<'_> {
         Cargo { values, sizes, stamp: self.clocks.release(rank) }
     }
 
-    /// Marks the slots of a posted receive as being received into. Returns their lengths if data is received and sizes are known only
+    /// Marks the slots of a posted receive as in use by it. Returns the lengths of the slots if data is received and sizes are known only
     /// locally.
     fn expect(&mut self, rank: usize, parts: &[(Area, Blocks)], payload: Payload, site: Site) -> Vec<Size> {
         let (local, mut expected) = (self.local(site), Vec::new());
@@ -177,14 +177,14 @@ impl Machine<'_> {
         Some(posted)
     }
 
-    /// Matches a send with a receive of the same channel: moves the content, and checks that the two agree.
+    /// Matches a send with a receive: gives the receive the content of the message, and checks that the two agree.
     fn meet(&mut self, key: (Rank, Rank, Tag), send: (Request, Site), recv: (Request, Site)) {
         let (from, to) = (key.0.0 as usize, key.1.0 as usize);
         let sent = self
             .matched(from, send.0, send.1)
             .map(|sent| (std::mem::take(&mut sent.cargo), sent.payload, std::mem::take(&mut sent.parts)));
         let Some(received) = self.matched(to, recv.0, recv.1) else { return };
-        // A send that was never finished has been dropped and reported: its content is unknown.
+        // If a send was never finished, this was reported and its content was dropped.
         let Some((cargo, sent_payload, sent_parts)) = sent else { return };
         received.cargo = cargo;
         let (site, payload, parts) = (recv.1, received.payload, std::mem::take(&mut received.parts));
@@ -276,7 +276,7 @@ impl Machine<'_> {
                 Payload::Sizes => self.learn(*area, blocks, sizes, posted.site),
                 Payload::Data => {
                     if local {
-                        // The length of a slot that has been received must be that of its data.
+                        // The length that a slot had when the receive was posted must be the length of the data.
                         let expected = &posted.expected[here];
                         let wrong = |i: &usize| {
                             let known = matches!(expected[*i], Size::Pair(..)) && values[*i] != Expr::UNKNOWN;
@@ -299,7 +299,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Assigns received lengths to slots.
+    /// Sets the lengths of slots to the received lengths.
     fn learn(&mut self, area: Area, blocks: &[Block], sizes: &[Size], site: Site) {
         let (local, mut sizes) = (self.local(site), sizes.iter());
         let mut refused = None;
@@ -330,7 +330,7 @@ fn count(parts: &[(Area, Blocks)]) -> u64 {
     parts.iter().map(|(_, blocks)| len(blocks)).sum()
 }
 
-/// The first chunk whose length is not known.
+/// Returns the first chunk whose length is not known.
 fn first_unknown(blocks: &[Block], sizes: &[Size]) -> Option<u64> {
     chunks(blocks).zip(sizes).find(|(_, size)| **size == Size::Unknown).map(|(chunk, _)| chunk)
 }

@@ -1,27 +1,32 @@
 //! The verifier: proves that a program is correct for every order in which its ranks may run.
 //!
-//! It executes the program on *expressions* instead of data. A value is an input chunk of a rank, or a tree of reductions over such
-//! chunks. The result does not depend on timing, because messages are matched in order and any pair of accesses that could race is
-//! rejected. So one symbolic execution covers all possible executions.
+//! It executes the program on *expressions* instead of data. An expression is an input chunk of a rank, or a tree of reductions over such
+//! chunks. The result does not depend on timing, because messages are matched in order, and any two accesses whose order is not fixed are
+//! reported as a race. So one symbolic execution covers all possible executions.
 //!
 //! # The invariants
 //!
-//! Each has a name, which errors contain. In `filetests/verify` each has a text that satisfies it and one that violates it.
+//! Each invariant has a name, which errors contain. `filetests/verify` has, for each, a text that satisfies it and a text that violates
+//! it.
 //!
 //! | name | what must be true |
 //! |---|---|
-//! | `bounds` | every rank is there, peers exist, chunk numbers are the problem's, `in` is never written, each rank touches only its own input, output and segments, a flag's owner is on the same node, the ranks of a region leave its segment all or none, and once, tags are at most 32767 |
+//! | `bounds` | the text has a program for every rank; peers and chunk numbers exist; tags are at most 32767 |
+//! | | `in` and other ranks' buffers are never written; a rank accesses only its own buffers and segments, |
+//! | | except that it may read the opened buffers of other ranks of its node and wait for their flags |
+//! | | a rank opens its buffers at most once; all ranks of a region leave its segment, exactly once, or none does |
 //! | `shape` | a place names no slot twice; the two sides of a copy or reduction have equally many chunks of equal sizes; a reduction combines equal chunk numbers, in a collective that reduces |
 //! | `placed` | every slot that is used has exactly one address; the two sides of a copy or reduction do not overlap |
 //! | `request` | a request is not posted again before it is finished, and every request is finished, once |
-//! | `match` | every send meets exactly one receive with as many chunks of the same sizes, in order |
+//! | `match` | every send is matched with exactly one receive, which has as many chunks of the same sizes, in order |
 //! | `deadlock` | all ranks reach their end even if no message is ever buffered |
-//! | `written` | nothing is read before it was written in this execution, nor after something else overwrote it |
+//! | `written` | a slot is read only after it was written in this execution, and not after another slot overwrote a part of it |
 //! | `in-flight` | until a message is finished, its send slots are not overwritten and its receive slots are not accessed |
-//! | `length` | where sizes are known only locally, a slot's length has arrived before its data is received, is that data's, and the slot is private |
-//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals and barriers |
-//! | | accesses of two executions to the same part of a segment are ordered: the next program may have other offsets |
-//! | | a ring is accessed only between entering and leaving |
+//! | `length` | if sizes are known only locally: data is received only into private slots of known length, which is the data's |
+//! | `race` | two accesses to shared memory, at least one a write, are ordered by messages, signals and barriers |
+//! | | a rank's buffers are read by others only between its `open` and its end |
+//! | | accesses in two executions to one part of a segment are ordered at any offsets: the next program may have others |
+//! | | a segment of a program with `leave` (a ring) is accessed only between `enter` and `leave` |
 //! | `result` | at the end every output holds exactly what MPI requires |
 //! | `once` | a reduction contains every rank's contribution exactly once |
 //! | `consistent` | where claimed: all ranks compute the same expression, operands in the same order |
@@ -30,16 +35,19 @@
 //!
 //! # Executions
 //!
-//! A program that shares memory is executed three times in a row. The results of a repeated execution are those of the first: within an
-//! execution the order of accesses is the same each time, and accesses of two executions to the same part of a segment must be ordered. So
-//! repeated executions are checked only for that order, and three are enough, because the halves of a segment repeat after two.
+//! A program that shares memory is executed three times in a row. A repeated execution has the same results as the first: accesses within
+//! an execution have the same order each time, and accesses of two executions to the same part of a segment must be ordered anyway. So in
+//! repeated executions only the order between executions is checked. Three executions are enough, because programs with `alternate` use
+//! the two halves of a segment in turn.
 //!
-//! A ring of slots (`enter`, `leave`) may have any length, and executions of other programs may come between two that use the same slot.
-//! So every access to a ring must come before the rank's `leave` and after an `enter` in the same execution, of this rank or of one that
-//! has synchronised with it. `enter` waits until all ranks have left the slot: nothing else orders two executions there, and this order
-//! counts only for the ring. Deadlock is checked with a ring of one slot; on a longer one no rank waits for more.
+//! A program with `enter` and `leave` uses a segment as a *ring*: a number of equal parts (slots of the ring), which consecutive
+//! executions use in turn. The number is not known to the verifier, and executions of other programs may come between two that use the
+//! same part. So every access to a ring must come before the rank's `leave`, and after an `enter` in the same execution, either by this
+//! rank or by a rank that has synchronised with it. `enter` waits until all ranks have left the part; no other synchronisation between the
+//! two executions is needed, but this order counts only for accesses to the ring. Deadlock is checked with a ring of one part, where ranks
+//! have to wait longest.
 //!
-//! `consistent` and `ordered` are also reported for programs that do not claim them: see [`Verification`].
+//! The properties `consistent` and `ordered` are also determined for programs that do not claim them (see [`Verification`]).
 //!
 //! ```
 //! use bruckner_schedule::{read, verify::{verify, Invariant}};
@@ -77,7 +85,7 @@ use std::fmt;
 
 use crate::{Level, Program, Rank};
 
-/// Invariants that the verifier checks; the module documentation defines each.
+/// Invariants that the verifier checks, as defined in the module documentation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs, reason = "the module's table documents them, once")]
 pub enum Invariant {
@@ -127,7 +135,7 @@ pub struct Site {
     pub rank: Rank,
     /// Number of the execution, counted from 0.
     pub execution: u32,
-    /// Index of the instruction in the rank's program; `None` for the end of the program.
+    /// Index of the instruction in the rank's program. `None` for the end of the program, and for errors outside its instructions.
     pub instr: Option<u32>,
 }
 
@@ -159,13 +167,13 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Messages and elements that one rank sends, by topological distance.
+/// Messages and elements that one rank sends, by the distance to the receiver.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
-    /// Number of messages for each level: those that leave the region of that level but no larger one. The last entry counts the messages
-    /// within the innermost region.
+    /// Number of messages by level, outermost first: messages to another region of this level within the same region of the next outer
+    /// level. The last entry counts the messages within the innermost region.
     pub messages: Vec<u64>,
-    /// Number of elements sent, by the same levels as `messages`; 0 if sizes are known only locally.
+    /// Number of elements sent, by level as in `messages`; 0 if sizes are known only locally.
     pub elements: Vec<u64>,
 }
 
@@ -187,7 +195,7 @@ pub struct Verification {
     pub ordered: bool,
     /// Messages and elements that each rank sends in one execution.
     pub traffic: Vec<Traffic>,
-    /// Largest number of elements of temporary memory on any rank; 0 if there are violations.
+    /// Number of elements of temporary memory on the rank with the most; 0 if there are violations.
     pub memory: u64,
 }
 
@@ -201,7 +209,7 @@ impl Verification {
 /// Number of violations after which the verifier stops.
 pub const MOST_VIOLATIONS: usize = 40;
 
-/// Verifies a program: in one execution, or in three back to back if it uses shared memory.
+/// Verifies a program in one execution, or in three consecutive executions if it uses shared memory.
 pub fn verify(program: &Program) -> Verification {
     if machine::shares_memory(program) {
         verify_sequence(&[program, program, program])
@@ -210,11 +218,11 @@ pub fn verify(program: &Program) -> Verification {
     }
 }
 
-/// Verifies programs that run one after another on the same ranks and segments. The properties and the traffic in the report are those of
-/// the first program.
+/// Verifies programs that run one after another on the same ranks and segments. The result has the properties and the traffic of the first
+/// program.
 ///
 /// # Panics
-/// If the sequence is empty, or its programs are not for one topology.
+/// If there is no program, or the programs have different topologies.
 pub fn verify_sequence(programs: &[&Program]) -> Verification {
     assert!(programs.windows(2).all(|w| w[0].topology == w[1].topology), "one topology");
     let run = machine::Machine::new(programs).run();

@@ -20,8 +20,8 @@ impl Machine<'_> {
         };
         self.clocks.acquire(rank, &stamp);
         self.states[rank].waits.insert((of, flag), turn + 1);
-        // Each flag carries its owner's message sizes. Its owner may raise it in another execution only after this wait, so the wait is an
-        // access to the segment.
+        // Each flag carries its owner's message sizes. The owner may raise the flag in another execution only after this wait, so the wait
+        // is an access to the segment.
         if flag.0 < Flag::BARRIERS {
             self.touch(rank, Level::NODE, site);
         }
@@ -48,7 +48,8 @@ impl Machine<'_> {
         Step::Next
     }
 
-    /// Whether a signal, wait or enter is skipped because all its chunks are empty. All ranks know that, so all skip it.
+    /// Whether a signal, wait or enter is skipped because all its chunks are empty. All ranks know which chunks are empty, so either all
+    /// skip it or none does.
     pub(super) fn is_left_out(&mut self, local: &LocalOp, site: Site) -> bool {
         let problem = &self.programs[site.execution as usize].problem;
         let Some(chunks) = local.chunks() else { return false };
@@ -60,8 +61,8 @@ impl Machine<'_> {
         local.is_skipped(problem)
     }
 
-    /// Waits to enter a ring. The ring is simulated with one slot, free when all ranks have left the previous execution on this ring; on a
-    /// longer ring no rank waits for more. The order that entering establishes counts for the ring alone: see [`Machine::touch_ring`].
+    /// Waits to enter a ring. The simulated ring has one part, which is free when all ranks have left the previous execution on this ring.
+    /// On a ring with more parts no rank waits longer. Entering orders only accesses to the ring (see [`Machine::touch_ring`]).
     pub(super) fn enter(&mut self, rank: usize, level: Level, site: Site) -> Step {
         if !self.rings[self.index[site.execution as usize]].has(rank, level) {
             self.report(Invariant::Bounds, site, format!("enters the {level} segment and does not leave it"));
@@ -89,7 +90,7 @@ impl Machine<'_> {
     }
 
     /// Checks an access to a ring: an `enter` of this execution must have happened before it, and the rank must not have left the ring.
-    /// Then all accesses of earlier executions to this slot are complete, in this program and in others.
+    /// Then all accesses to this part of the ring in earlier executions, of this or other programs, are complete.
     pub(super) fn touch_ring(&mut self, rank: usize, level: Level, site: Site) {
         if self.states[rank].left.contains(&level) {
             let message = format!("accesses the {level} segment after `leave {level}`");
@@ -104,7 +105,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Returns the number of earlier executions that use the ring of a level.
+    /// Returns the number of earlier executions that used the ring of a level.
     fn round(&self, rank: usize, level: Level, site: Site) -> u32 {
         let before = self.index[..site.execution as usize].iter();
         before.filter(|&&program| self.rings[program].has(rank, level)).count() as u32

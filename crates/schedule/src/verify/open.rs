@@ -1,8 +1,9 @@
-//! Buffers that are open to the other ranks of a node.
+//! Reads from the input and output of other ranks of the node, which these ranks have opened.
 //!
-//! The user fills a rank's input before a call and may change it, and the output, as soon as the call returns. So another rank may read
-//! them only after their owner has opened them in this execution, and the owner may end only after all reads; both orders must follow from
-//! messages, signals or barriers. The owner's own writes to its output are checked against these reads like any access to shared memory.
+//! The user fills a rank's input before a call and may change both buffers as soon as the call returns. So another rank may read the
+//! buffers only after their owner has opened them in this execution, and the owner may end only after all reads. Messages, signals or
+//! barriers must ensure both orders. The owner's own writes to its output are checked against these reads like any access to shared
+//! memory.
 
 use super::machine::Machine;
 use super::{Invariant, Site};

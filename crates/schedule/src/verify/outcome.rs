@@ -1,4 +1,4 @@
-//! Checks that the outputs are what MPI requires, and determines the properties of the expressions.
+//! Checks that the outputs are those that MPI requires, and determines whether all ranks compute the same expressions and keep rank order.
 
 use rustc_hash::FxHashMap as HashMap;
 
@@ -20,7 +20,7 @@ pub(super) fn check(programs: &[&Program], run: Run) -> Verification {
     }
     let mut report =
         Verification { violations: Vec::new(), consistent: true, ordered: true, memory: 0, traffic: run.traffic };
-    // Costs are computed only for correct programs: an invalid text may name an enormous number of slots.
+    // The memory is computed only for correct programs, because an invalid text may name an enormous number of slots.
     if judge.violations.is_empty() {
         let of_rank = |code: &Code| code.memory(&program.problem);
         report.memory = program.ranks.values().map(of_rank).max().unwrap_or(0);
@@ -37,7 +37,7 @@ pub(super) fn check(programs: &[&Program], run: Run) -> Verification {
 struct Checker {
     exprs: Exprs,
     violations: Vec<Violation>,
-    /// Results for reductions that were checked before: an error, or whether operands are in rank order.
+    /// Results of the reductions that were already checked: an error, or whether operands are in rank order.
     shapes: HashMap<(Expr, u64), Result<bool, (Invariant, String)>>,
 }
 
@@ -69,7 +69,7 @@ impl Checker {
         }
     }
 
-    /// Checks that an expression is a full reduction of a chunk; returns whether its operands are in rank order.
+    /// Checks that an expression reduces a chunk over all ranks. Returns whether its operands are in rank order.
     fn shape(&mut self, expr: Expr, chunk: u64, ranks: u32) -> Result<bool, (Invariant, String)> {
         if let Some(known) = self.shapes.get(&(expr, chunk)) {
             return known.clone();

@@ -12,8 +12,8 @@ use crate::schedule::{Area, Place};
 use crate::{Collective, Counts, Level, Problem, Rank};
 
 impl Machine<'_> {
-    /// Appends the blocks of a place; returns `false` if the place is invalid. In an execution that repeats an earlier one, only accesses
-    /// to shared memory are checked, and no blocks are appended.
+    /// Appends the blocks of memory cells of a place. Returns `false` if the place is invalid. In an execution that repeats an earlier
+    /// one, only accesses to shared memory are checked, and no blocks are appended.
     pub(super) fn blocks(&mut self, rank: usize, place: &Place, site: Site, blocks: &mut Blocks) -> bool {
         let execution = site.execution as usize;
         if let Some(level) = self.shared_level(place, site) {
@@ -37,7 +37,7 @@ impl Machine<'_> {
             self.report(Invariant::Length, site, message);
             return false;
         }
-        // The chunk numbers that a rank has in an area are always a range.
+        // The chunks of a rank in an area are always a range.
         let allowed = allowed(problem, area, owner);
         for run in place.set.runs() {
             let bounds = run.bounds();
@@ -63,15 +63,15 @@ impl Machine<'_> {
         self.is_filled(place, site).then_some(level)
     }
 
-    /// Whether a place has any slot that is not known to be empty.
+    /// Whether a place has a slot that is not known to be empty.
     fn is_filled(&self, place: &Place, site: Site) -> bool {
         let places = &self.places[self.index[site.execution as usize]];
         let endless = place.set.len() > self.programs[site.execution as usize].problem.chunks();
         endless || places.any_filled(place.set.iter())
     }
 
-    /// Returns the part of a segment that an execution uses: 0 if its program does not alternate, otherwise half 1 or 2, in turn with the
-    /// other executions that alternate.
+    /// Returns the part of a segment that an execution uses: 0 if its program does not alternate. Otherwise half 1 or 2, which the
+    /// executions of programs that alternate use in turn.
     pub(super) fn part(&self, rank: usize, execution: u32, level: Level) -> u32 {
         let alternates = |code: &Code| match &code.layout {
             Layout::Buffers { alternate, .. } => alternate.contains(&level),
@@ -82,11 +82,11 @@ impl Machine<'_> {
         if codes.last().is_some_and(|code| alternates(code)) { 1 + turns % 2 } else { 0 }
     }
 
-    /// Records that a rank accesses its segment, and checks that all accesses of other executions to the same part of the segment are
-    /// ordered with this one, at any offset: the next execution may be of a program with other offsets.
+    /// Records that a rank accesses its segment, and checks that this access is ordered with all accesses to the same part of the segment
+    /// in other executions. Offsets are ignored, because the next execution may be of a program with other offsets.
     pub(super) fn touch(&mut self, rank: usize, level: Level, site: Site) {
         let now = (site.execution, self.clocks.now(rank));
-        // An access at the same time of this rank's clock has already been checked.
+        // If this rank's clock has not advanced since its last access to this segment, the access needs no new check.
         if self.states[rank].touched == Some((level, now)) {
             return;
         }
@@ -112,7 +112,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether no other rank can be in this part of a segment in another execution; reports a race otherwise.
+    /// Checks that no other rank can access this part of a segment in another execution. Reports a race and returns `false` otherwise.
     fn has_no_conflict(&mut self, rank: usize, part: Part, site: Site) -> bool {
         let (topology, (level, region, _)) = (&self.programs[0].topology, part);
         let is_there = |other: &usize| {
@@ -134,8 +134,8 @@ impl Machine<'_> {
         false
     }
 
-    /// Checks the segments as soon as a rank begins an execution: this program may access them only later, but another program in its
-    /// place could do so at once.
+    /// Checks the segments as soon as a rank begins an execution. This program may access them only later, but another program that runs
+    /// instead could access them at once.
     pub(super) fn begin_execution(&mut self, rank: usize) {
         if !self.violations.is_empty() {
             return;
@@ -158,7 +158,7 @@ impl Machine<'_> {
         self.programs[site.execution as usize].problem.counts == Counts::Local
     }
 
-    /// Returns the lengths of slots, for sizes that are known only locally.
+    /// Returns the lengths of slots, if sizes are known only locally.
     pub(super) fn lengths(&mut self, area: Area, blocks: &[Block], rank: Rank) -> Vec<Size> {
         let mut sizes = Vec::new();
         for block in blocks {
@@ -174,8 +174,8 @@ impl Machine<'_> {
         sizes
     }
 
-    /// Appends the values of blocks, and returns their lengths if sizes are known only locally. After a fault the values are unknown, so
-    /// that one error is not reported many times.
+    /// Appends the values of blocks, and returns their lengths if sizes are known only locally. After an invalid access the values are
+    /// unknown, so that one error is not reported many times.
     pub(super) fn read(
         &mut self,
         rank: usize,
@@ -241,7 +241,7 @@ impl Machine<'_> {
     }
 }
 
-/// Returns the chunk numbers that an area of a rank has.
+/// Returns the numbers of the chunks that an area of a rank has.
 fn allowed(problem: &Problem, area: Area, rank: Rank) -> std::ops::Range<u64> {
     let own = u64::from(rank.0) * problem.pieces;
     match (area, problem.collective) {
@@ -250,7 +250,7 @@ fn allowed(problem: &Problem, area: Area, rank: Rank) -> std::ops::Range<u64> {
     }
 }
 
-/// Returns the first chunk in `a` whose size differs from that of its counterpart in `b`.
+/// Returns the first chunk in `a` whose size differs from that of the chunk at the same position in `b`.
 pub(super) fn first_other_size(problem: &Problem, a: &[Block], b: &[Block]) -> Option<u64> {
     if problem.chunk_elements().is_some() {
         return None;
@@ -264,7 +264,7 @@ pub(super) fn first_other_size(problem: &Problem, a: &[Block], b: &[Block]) -> O
 
 /// Whether any slot of one list overlaps a slot of the other.
 pub(super) fn overlap(a: &[Block], b: &[Block]) -> bool {
-    // All blocks of a place are in one space.
+    // All blocks of a place are in one buffer or segment.
     match (a.first(), b.first()) {
         (Some(first), Some(second)) if first.space == second.space => {}
         _ => return false,

@@ -1,4 +1,4 @@
-//! Segments that a program uses as rings.
+//! Segments that a program uses as rings, with `enter` and `leave`.
 
 use super::{Invariant, MOST_VIOLATIONS, Site, Violation};
 use crate::Level;
@@ -9,8 +9,8 @@ use crate::schedule::LocalOp;
 pub(super) struct Rings(Vec<Vec<Level>>);
 
 impl Rings {
-    /// Collects the rings of a program that has all ranks. Either every rank of a region leaves the segment exactly once or none does,
-    /// because executions on a ring are counted by `leave`; violations are reported.
+    /// Collects the levels that the ranks of a program leave; the program has all ranks. Executions that use a ring are counted by
+    /// `leave`, so a violation is reported unless every rank of a region leaves the segment exactly once or none does.
     pub(super) fn new(program: &Program, execution: u32, violations: &mut Vec<Violation>) -> Rings {
         let rings = Rings(program.ranks.values().map(levels_left).collect());
         let mut levels: Vec<Level> = rings.0.iter().flatten().copied().collect();
