@@ -1,24 +1,24 @@
-//! Names of earlier versions.
+//! Names that earlier versions used.
 //!
-//! This is the one table of them. Expressions, settings, profiles and reports that use an old name are read as if they used the new one;
-//! only new names are written.
+//! All old names are in this one table. Expressions, settings, profiles and reports that use an old name are read as if they used the new
+//! one; only new names are written.
 
-/// Kind of text that a name occurs in.
+/// Kind of a name, by where the name occurs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Context {
-    /// An algorithm in an expression.
+    /// Name of an algorithm in an expression.
     Expression,
-    /// A setting, in the environment or in a file.
+    /// Name of a setting, in the environment or in a file.
     Setting,
-    /// A key of a machine profile.
+    /// Key in a machine profile.
     Profile,
-    /// A key of a report in JSON.
+    /// Key in a report in JSON.
     Report,
-    /// A value of the key `evidence` of a report.
+    /// Value of the key `evidence` in a report.
     Evidence,
 }
 
-/// Old and new names.
+/// Old names, each with its kind and with the new name that replaces it.
 pub const ALIASES: [(Context, &str, &str); 14] = [
     (Context::Expression, "halves", "rsag"),
     (Context::Expression, "native-halves", "native-rsag"),
@@ -36,7 +36,7 @@ pub const ALIASES: [(Context, &str, &str); 14] = [
     (Context::Evidence, "watched", "tuned-online"),
 ];
 
-/// Returns the new name for `name`, or `name` itself if it is no old name.
+/// Returns the new name for `name`, or `name` itself if it is not an old name.
 pub fn current(context: Context, name: &str) -> &str {
     let found = ALIASES.iter().find(|(of, old, _)| *of == context && *old == name);
     found.map_or(name, |(.., new)| new)

@@ -1,4 +1,4 @@
-//! Direct alltoall(v): every block is sent straight to its destination.
+//! Direct alltoall(v): every rank sends every block directly to its destination.
 //!
 //! Sender and receiver know the size of every block, even if sizes are known only locally (alltoallv).
 //!

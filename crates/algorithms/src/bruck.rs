@@ -1,8 +1,8 @@
 //! Radix-r Bruck alltoall(v) (Fan and Kumar; Bruck et al. 1997).
 //!
-//! Slot j of a rank holds the block for the rank j further on. The base-r digits of j give its route: for each digit x and each value z,
-//! all slots with that digit move on by z·r^x together. After the last digit slot j holds the block that the rank j back sent. If sizes
-//! are known only locally, lengths are sent one message ahead of the data.
+//! Slot j of a rank holds the block for the rank j further on. The base-r digits of j give the block's route: for each digit x and each
+//! value z, all slots with that digit move on by z·r^x together. After the last digit, slot j holds the block from the rank j back. If
+//! sizes are known only locally, lengths are sent one message ahead of the data.
 //!
 //! ```text
 //! p = 6, r = 3      slot   0  1  2  3  4  5
@@ -31,9 +31,9 @@ pub struct BruckAlltoall {
 /// Where the slots of a rank are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slots {
-    /// In a private line, rotated into the output at the end.
+    /// The slots are in a private line, and are rotated into the output at the end.
     Line,
-    /// In the output itself.
+    /// The slots are in the output itself.
     Output,
 }
 
@@ -41,7 +41,7 @@ impl Algorithm for BruckAlltoall {
     fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
         let (p, r, me) = (u64::from(problem.ranks), u64::from(self.radix), u64::from(rank.0));
         let peer = |distance: u64| Rank(((me + distance) % p) as u32);
-        // Place of slots, in the private line or in the output.
+        // Returns the place of slots in the private line or in the output.
         let held = |slots: &Set| match self.slots {
             Slots::Line => Place::new(Area::Line(0), slots.clone()),
             Slots::Output => Place::new(Area::Out, mirrored(slots, me, p)),
@@ -77,7 +77,7 @@ impl Algorithm for BruckAlltoall {
     }
 }
 
-/// Returns the places me − j (mod p) of slots j.
+/// Returns the numbers of the output blocks that belong to the given slots: me − j (mod p) for slot j.
 fn mirrored(slots: &Set, me: u64, p: u64) -> Set {
     let mut set = Set::new();
     for block in slots.runs().iter().flat_map(Run::blocks) {

@@ -2,7 +2,7 @@
 
 use bruckner_schedule::{Area, Flag, Level, LocalOp, Message, Place, Rank, Round, Set};
 
-/// Builder of rounds. A message after local work starts a new round.
+/// Builder of rounds. In a round, messages come before local operations, so a message added after a local operation starts a new round.
 #[derive(Default)]
 pub struct Builder {
     rounds: Vec<Round>,
@@ -14,7 +14,7 @@ impl Builder {
         Builder::default()
     }
 
-    /// Starts a new round, which stays empty if the rank is idle while others are not.
+    /// Starts a new round, which stays empty if the rank has nothing to do while other ranks communicate.
     pub fn round(&mut self) {
         self.rounds.push(Round::default());
     }
@@ -33,7 +33,7 @@ impl Builder {
         self.rounds.last_mut().expect("not empty").local.push(local);
     }
 
-    /// Adds a message, unless it carries nothing.
+    /// Adds a message, unless the message has no slots.
     pub fn message(&mut self, message: Message) {
         if !message.is_empty() {
             self.messages().push(message);
@@ -87,28 +87,29 @@ impl Builder {
         self.local(LocalOp::Wait { flag, of, chunks: None });
     }
 
-    /// Adds a signal that is dropped if all of `chunks` are empty; adds nothing if `chunks` is an empty set.
+    /// Adds a signal that is skipped if all of `chunks` have zero elements; adds nothing if `chunks` is an empty set.
     pub fn signal_for(&mut self, flag: Flag, chunks: Set) {
         if !chunks.is_empty() {
             self.local(LocalOp::Signal { flag, chunks: Some(chunks) });
         }
     }
 
-    /// Adds a wait that is dropped if all of `chunks` are empty; adds nothing if `chunks` is an empty set.
+    /// Adds a wait that is skipped if all of `chunks` have zero elements; adds nothing if `chunks` is an empty set.
     pub fn wait_for(&mut self, flag: Flag, of: Rank, chunks: Set) {
         if !chunks.is_empty() {
             self.local(LocalOp::Wait { flag, of, chunks: Some(chunks) });
         }
     }
 
-    /// Adds the entry into a segment to put `chunks` there; adds nothing if `chunks` is an empty set.
+    /// Adds the wait for a free slot of the segment's ring, needed before `chunks` are copied there; adds nothing if `chunks` is an empty
+    /// set.
     pub fn enter_for(&mut self, level: Level, chunks: Set) {
         if !chunks.is_empty() {
             self.local(LocalOp::Enter { level, chunks: Some(chunks) });
         }
     }
 
-    /// Opens this rank's input and output to the other ranks of its node.
+    /// Adds the operation that lets the other ranks of the node read this rank's input and output directly.
     pub fn open(&mut self) {
         self.local(LocalOp::Open);
     }
@@ -118,7 +119,7 @@ impl Builder {
         self.local(LocalOp::Barrier(level));
     }
 
-    /// Adds the operations of a round as a new round.
+    /// Adds a new round with the operations of `round`.
     pub fn add(&mut self, round: Round) {
         self.round();
         round.messages.into_iter().for_each(|message| self.message(message));
@@ -131,13 +132,14 @@ impl Builder {
         }
     }
 
-    /// Returns the rounds. [`crate::TaskPlan::rounds`] adds the operations that close the segments in use.
+    /// Returns the rounds. [`crate::TaskPlan::rounds`] adds the final barriers or ring operations that keep executions apart in shared
+    /// memory.
     pub fn finish(self) -> Vec<Round> {
         self.rounds
     }
 }
 
-/// Translates a round that was written for other ranks, places and flags.
+/// Returns a copy of a round in which every rank, place and flag is replaced by the result of the given functions.
 pub(crate) fn renamed(
     round: &Round,
     rank: impl Fn(Rank) -> Rank,

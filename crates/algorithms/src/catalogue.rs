@@ -5,17 +5,17 @@
 //! - **flat** algorithms, which ignore nodes, on `Px1`: every allgather pattern, and its reverse as reduce_scatter; every
 //!   allreduce; every alltoall; reordered and pipelined ones. Radices: 2, 3, 4, 8, ⌈√P⌉ and P−1, and for alltoall all from
 //!   2 to P−1 if P ≤ 64.
-//! - **factor-and-ports forms** of allreduce, at most twelve (see [`forms`]).
+//! - **factorizations with ports** for allreduce, at most twelve (see [`forms`]).
 //! - **regional** algorithms (locality, leaders, lanes, on-node, pipelined) of every collective on six topologies (see
 //!   [`topologies`]).
 //!
 //! Counts are equal, ragged (0, 1, 2, 3, 0, …), zero, or zero except at one root; for an alltoall equal, zero or local. Radices that are
 //! listed only because P ≤ 64 are verified with equal counts only.
 //!
-//! For P ≤ 24 the whole list is taken. For larger P only every n-th entry is taken, starting with number P mod n, so that each entry comes
-//! up for every n-th P (see [`sampling`]): 5 times from 25 to 64, once from 65 to 128, and three times from 129 to 512. Flat algorithms with
-//! equal counts, except factor-and-ports forms and modified Bruck, are taken for every P to 64 and for every 4th P to 128. Taking all
-//! entries for every P to 512 would take days.
+//! For P ≤ 24 the whole list is verified. For larger P only every n-th entry is verified, starting with number P mod n, so that each entry
+//! comes up for every n-th P (see [`sampling`]): 5 times from 25 to 64, once from 65 to 128, and three times from 129 to 512. Flat
+//! algorithms with equal counts, except factorizations and modified Bruck, are verified for every P to 64 and for every 4th P to 128.
+//! Verifying all entries for every P to 512 would take days.
 
 use bruckner_schedule::{Collective, Counts, Level, Rank, Topology};
 
@@ -31,7 +31,7 @@ pub struct Entry {
     pub expression: Expression,
 }
 
-/// Returns names and texts of the six topologies for P ranks.
+/// Returns the name and the text form of each of the six topologies for P ranks.
 ///
 /// ```
 /// let names: Vec<_> = bruckner_algorithms::catalogue::topologies(10);
@@ -68,7 +68,7 @@ fn group(factor: u32, ports: Vec<i32>) -> Factor {
     Factor { factor, ports }
 }
 
-/// Returns the ports of the allgather steps, of q ports each, that a group of f needs.
+/// Returns the numbers of ports of the allgather steps that a group of f ranks needs, with q ports per step.
 fn gathers(f: u32, q: u32) -> Vec<i32> {
     let (mut ports, mut covered) = (Vec::new(), 1u64);
     while covered < f.into() {
@@ -78,7 +78,8 @@ fn gathers(f: u32, q: u32) -> Vec<i32> {
     ports
 }
 
-/// Returns the ports of at most `most` reduce_scatter steps, of q ports each, for a group of f.
+/// Returns the numbers of ports (negative) of the reduce_scatter steps of a group of f ranks, with q ports per step and at most `most`
+/// steps.
 fn scatters(f: u32, q: u32, most: usize) -> Vec<i32> {
     let (mut ports, mut window) = (Vec::new(), f);
     while window > 1 && ports.len() < most {
@@ -96,14 +97,16 @@ fn whole(f: u32, q: u32) -> Vec<Factor> {
     vec![group(f, scatters(f, q, usize::MAX)), group(f, gathers(f, q))]
 }
 
-/// ⌈√P⌉ − 1, but at least 1.
+/// Returns ⌈√P⌉ − 1, but at least 1.
 fn root(p: u32) -> u32 {
     (2..).find(|r| r * r >= p).unwrap_or(2) - 1
 }
 
-/// Returns the factor-and-ports forms for P ranks, at most twelve. With 1 port and with ⌈√P⌉ − 1 ports per step: allgather steps only
-/// (short), reduce_scatter and allgather steps (whole), and one reduce_scatter step (partial); then all ports at once. If P = f·g, with f
-/// the least prime factor: both factors short, in either order; f scattered and g short; both scattered; both partial.
+/// Returns the factorizations with ports that are verified for P ranks, at most twelve. A factor is *short* with allgather steps only,
+/// *whole* with enough reduce_scatter steps to scatter everything and then allgather steps, and *partial* with one reduce_scatter step and
+/// then allgather steps. With 1 port and with ⌈√P⌉ − 1 ports per step, P is one factor, short, whole and partial; then P is one short
+/// factor with a single step of P − 1 ports. If P = f·g, with f the least prime factor: both factors short, in either order; f whole and g
+/// short; both whole; both partial.
 pub fn forms(p: u32) -> Vec<Vec<Factor>> {
     if p < 2 {
         return Vec::new();
@@ -136,8 +139,9 @@ pub fn forms(p: u32) -> Vec<Vec<Factor>> {
     forms
 }
 
-/// Returns one example of each algorithm for a collective on a topology, for comparisons. Of the factor-and-ports forms these are one
-/// short, one whole and one partial form, with ⌈√P⌉ − 1 ports.
+/// Returns one example of each algorithm for a collective on a topology, for comparisons. Of the factorizations these are a short one
+/// (allgather steps only), a whole one (reduce_scatter, then allgather steps) and a partial one (a single reduce_scatter step first), with
+/// ⌈√P⌉ − 1 ports.
 pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
     let p = topology.ranks();
     let read = |text: &&str| text.parse().expect("an expression");
@@ -193,7 +197,7 @@ pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
     kinds
 }
 
-/// Returns the radices for P ranks, each with whether it is verified with all counts (or only with equal ones).
+/// Returns the radices for P ranks, each with a flag: true if the radix is verified with all counts, false if with equal counts only.
 fn radices(p: u32) -> Vec<(u32, bool)> {
     let root = (1..).find(|r| r * r >= p).unwrap_or(1);
     let main = [2, 3, 4, 8, root, p.saturating_sub(1)];
@@ -201,7 +205,7 @@ fn radices(p: u32) -> Vec<(u32, bool)> {
     (2..p).filter(listed).map(|r| (r, main.contains(&r))).collect()
 }
 
-/// Returns (n, m) for P ranks: every n-th entry of the list is taken, but every m-th of the flat ones with equal counts.
+/// Returns (n, m) for P ranks: every m-th entry is verified among flat algorithms with equal counts, and every n-th among all others.
 pub fn sampling(p: u32) -> (usize, usize) {
     match p {
         0..=24 => (1, 1),
@@ -238,7 +242,7 @@ pub fn list(p: u32) -> Vec<Entry> {
     list.entries
 }
 
-/// Collects the list of entries for P ranks.
+/// Collector of the entries for P ranks.
 struct List {
     p: u32,
     entries: Vec<Entry>,
@@ -345,7 +349,7 @@ impl List {
         }
     }
 
-    /// Adds the regional algorithms of all collectives on one topology.
+    /// Adds the algorithms that use regions, for all collectives on one topology.
     fn on_regions(&mut self, name: &str, topology: &Topology) {
         let locality =
             |level, inside: Expression, lanes| Expression::Locality { level, inside: Box::new(inside), lanes };

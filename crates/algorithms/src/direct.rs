@@ -1,8 +1,8 @@
 //! Collectives on one node in which every rank reads its data directly from the buffers of the other ranks.
 //!
-//! Shared memory costs two copies, one into the segment and one out of it. If the kernel lets a process read another's memory, one copy is
-//! enough. Every rank opens its buffers and raises a flag, and no rank returns before all have read, because the user may change the
-//! buffers afterwards.
+//! Shared memory costs two copies, one into the segment and one out of it. If the kernel lets a process read another process's memory, one
+//! copy is enough. Every rank opens its buffers and raises a flag. No rank returns before all ranks have read, because the user may change
+//! the buffers afterwards.
 //!
 //! ```text
 //! allgather        open ── signal ── wait for all ── out[j] = in of rank j ── barrier
@@ -10,19 +10,20 @@
 //!                       ── wait for all ── out[j] = piece j of the output of rank j ── barrier
 //! ```
 //!
-//! Each rank starts with the rank after it, so that not all read from the same rank at once. For long messages only: a flag costs less
-//! than a microsecond, a kernel call about one microsecond.
+//! Each rank starts with the rank after it, so that not all read from the same rank at once. Direct reads suit long messages only, because
+//! a kernel call takes about one microsecond, and a flag takes less.
 
 use bruckner_schedule::{Area, Collective, Flag, Level, Place, Problem, Rank, Round, Set, Topology};
 
 use crate::{Algorithm, Builder};
 
-/// Collective by direct reads. Not for collectives with a root, since the root would wait for all ranks that read from it.
+/// A collective in which ranks read each other's buffers directly. Collectives with a root are not supported, since the root would wait
+/// for all ranks that read from it.
 pub struct ReadDirect(pub Collective);
 
-/// Flag raised when a rank's buffers are open.
+/// Flag that a rank raises once its buffers are open.
 const OPEN: Flag = Flag(0);
-/// Flag raised when a rank's piece of an allreduce is in its output.
+/// Flag that a rank raises once its piece of an allreduce is in its output.
 const REDUCED: Flag = Flag(1);
 
 impl Algorithm for ReadDirect {
@@ -36,7 +37,7 @@ impl Algorithm for ReadDirect {
         let mut b = Builder::new();
         b.open();
         b.signal(OPEN);
-        // Chunks that rank `by` needs of rank `of`.
+        // Returns the chunks of rank `of` that rank `by` needs.
         let needed = |of: Rank, by: Rank| match problem.collective {
             Collective::Alltoall | Collective::ReduceScatter => problem.block(by),
             Collective::Allgather => problem.block(of),
@@ -55,7 +56,8 @@ impl Algorithm for ReadDirect {
                 for of in others() {
                     b.wait(OPEN, of);
                 }
-                // The own input comes last and is copied first: in place, the output would overwrite it.
+                // This rank's input is the last operand, which `reduce_all` copies to the output first. With MPI_IN_PLACE, copying any
+                // other operand first would overwrite this input.
                 let inputs: Vec<Area> = others().map(Area::InOf).chain([Area::In]).collect();
                 b.reduce_all(Area::Out, &inputs, &needed(rank, rank));
             }

@@ -6,7 +6,7 @@
 //! factor     = number "(" port { port } ")"          port = number | "-" number, not 0
 //! ```
 //!
-//! Every expression prints as one canonical text: defaults are left out, spaces are single.
+//! Every expression prints as one canonical text, without parameters that have their default values and with single spaces.
 //!
 //! ```
 //! use bruckner_algorithms::Expression;
@@ -31,11 +31,11 @@ pub enum Expression {
     Plain(Plain),
     /// Bruck's algorithm, with this radix.
     Bruck(u32),
-    /// Bruck's alltoall without the last rotation, with this radix.
+    /// Bruck's alltoall without the last rotation, with this radix (modified Bruck).
     ModifiedBruck(u32),
     /// Allreduce through the node's shared memory, by a tree with groups of this many ranks.
     ShmTree(u32),
-    /// Jocksch's family: factors with the ports of each step.
+    /// Allreduce, allgather or reduce_scatter by a factorization of the number of ranks, with ports for each step (Jocksch et al.).
     Factors(Vec<Factor>),
     /// Locality-aware (Bienz et al.): every rank of a region exchanges with another region, then the region gathers.
     Locality {
@@ -43,7 +43,7 @@ pub enum Expression {
         level: Level,
         /// Algorithm inside a region.
         inside: Box<Expression>,
-        /// Lanes of a region that are used.
+        /// Which lanes of a region are used.
         lanes: Lanes,
     },
     /// Hierarchical: leaders of each region exchange on behalf of the region.
@@ -55,18 +55,18 @@ pub enum Expression {
         /// Number of leaders per region.
         leaders: u32,
     },
-    /// Multi-lane: every rank of a region exchanges its share with other regions.
+    /// Multi-lane: every rank of a region exchanges one part of the region's data with other regions.
     MultiLane {
         /// Level of the regions.
         level: Level,
         /// Algorithm between regions.
         between: Box<Expression>,
     },
-    /// An algorithm among members reordered to balance unequal blocks.
+    /// An algorithm among members that are sorted to balance unequal blocks.
     Reorder(Box<Expression>),
     /// An allreduce as a reduce_scatter and an allgather, both by this gathering algorithm.
     ReduceScatterAllgather(Box<Expression>),
-    /// Pipelining: an algorithm on parts of the data, one part behind the other.
+    /// Pipelining: an algorithm runs on parts of the data, each part one round behind the part before.
     Pipeline {
         /// Number of parts.
         parts: u32,
@@ -103,19 +103,19 @@ plain! {
     RecursiveHalving = "recursive-halving",
     /// Sparbit: as few steps as Bruck, but at halving distances.
     Sparbit = "sparbit",
-    /// Every rank exchanges with all others at once.
+    /// Spread-out: every rank exchanges with all others at once.
     SpreadOut = "spread-out",
-    /// Every rank exchanges with all others, one partner per step.
+    /// Pairwise: every rank exchanges with all others, one partner per step.
     Pairwise = "pairwise",
     /// Rabenseifner's allreduce: reduce_scatter, then allgather.
     Rabenseifner = "rabenseifner",
-    /// Through the node's shared memory.
+    /// Allreduce, allgather or reduce_scatter through the node's shared memory.
     Shm = "shm",
     /// Allreduce through shared memory, with one piece of the vector reduced by each rank.
     ShmSplit = "shm-split",
     /// Allreduce through shared memory, with pieces in rotation.
     ShmRotate = "shm-rotate",
-    /// On one node, by direct reads from the buffers of the other ranks.
+    /// A collective on one node by direct reads from the buffers of the other ranks.
     Direct = "direct",
     /// The MPI library's own implementation.
     Native = "native",
@@ -125,20 +125,21 @@ plain! {
     NativeRsag = "native-rsag",
 }
 
-/// Lanes of a region: connections to other regions that are used concurrently.
+/// Which lanes of a region, its concurrent connections to other regions, are used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lanes {
-    /// Every rank acts as this many lanes (its ports).
+    /// Every rank acts as this number of lanes (its ports).
     PerRank(u32),
     /// Every rank is one lane, and the first lane stays idle, as in the papers.
     Paper,
 }
 
 impl Lanes {
-    /// Every rank is one lane.
+    /// The default: every rank is one lane.
     pub const ALL: Lanes = Lanes::PerRank(1);
 
-    /// Number of lanes of a region with `ranks` ranks. Several lanes per rank are of use only up to the number of regions.
+    /// Returns the number of lanes of each region, for `regions` regions with at most `ranks` ranks. More lanes than regions are of no
+    /// use, so several lanes per rank do not raise the number of lanes above the number of regions.
     pub fn of(self, ranks: u32, regions: u32) -> u32 {
         match self {
             Lanes::PerRank(ports) => ranks.saturating_mul(ports).min(ranks.max(regions)),
@@ -156,7 +157,7 @@ impl Default for Lanes {
 /// A factor of the number of members (ranks or regions), and the ports of its steps.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Factor {
-    /// Number of members of a group.
+    /// Number of members in each group of this factor.
     pub factor: u32,
     /// Number of ports of each step: negative for reduce_scatter steps, positive for allgather steps.
     pub ports: Vec<i32>,
@@ -259,11 +260,11 @@ impl fmt::Display for Factor {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message} at column {column} of `{text}`")]
 pub struct ExpressionError {
-    /// The whole text.
+    /// The whole text that was parsed.
     pub text: String,
-    /// Column of the error, in characters from 1.
+    /// Column of the error: number of the character in the text, from 1.
     pub column: usize,
-    /// Description of the error and of what would be right.
+    /// Description of the error, and of what was expected.
     pub message: String,
 }
 
@@ -424,7 +425,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the arguments of an algorithm that takes a level first and then `KEY=VALUE` pairs.
+    /// Parses the arguments of an algorithm on regions: first a level, then `KEY=VALUE` pairs.
     fn regional(&mut self, name: &str, depth: u32) -> Result<Expression> {
         self.expect('(')?;
         let level = self.level()?;

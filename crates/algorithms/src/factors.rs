@@ -12,11 +12,12 @@
 //! line 0      line 1 = 0 ⊕ its 0      lines 2, 3 = 1 ⊕ its 0, 1  line 4 = 3 ⊕ its 0
 //! ```
 //!
-//! Line 2 is needed by no result, so no rank computes or sends it. Live lines are determined in rank-relative numbers, which are the same
-//! on every rank, so senders and receivers drop the same ones (the paper's Algorithm 1).
+//! No result needs line 2, so no rank computes or sends it. Lines that a result depends on are *live*, all others are *dead*. Live lines
+//! are determined in numbers relative to the rank, which are the same on every rank, so senders and receivers drop the same dead lines
+//! (the paper's Algorithm 1).
 //!
 //! In allgather steps that reduce, rank k sums cyclically from rank k on: results are the same from run to run, but their bits differ
-//! between ranks. The verifier reports this (`consistent`), and the chooser must respect it.
+//! between ranks. The verifier reports this (`consistent`), and the selection of algorithms must respect it.
 
 mod form;
 mod fractions;
@@ -33,7 +34,7 @@ use crate::{Algorithm, Builder, PlanError};
 use form::Form;
 use steps::View;
 
-/// Checks that a form is an allgather among `ranks` ranks: one group, with allgather steps only.
+/// Checks that a factorization is an allgather among `ranks` ranks: one group, with allgather steps only.
 pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), PlanError> {
     let [group] = factors else {
         return Err(PlanError("an allgather or reduce_scatter factorization must have exactly one group".to_owned()));
@@ -44,13 +45,13 @@ pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), PlanError> 
     Form::new(factors, ranks).map(|_| ()).map_err(PlanError)
 }
 
-/// Allreduce by factors and ports, for one number of ranks.
+/// Allreduce by a factorization with ports, for one number of ranks.
 pub struct Factored {
     form: Form,
 }
 
 impl Factored {
-    /// Creates the algorithm, or refuses factors that do not fit the number of ranks.
+    /// Creates the algorithm; returns an error if the factors do not fit the number of ranks.
     pub fn new(factors: &[Factor], ranks: u32) -> Result<Factored, PlanError> {
         Ok(Factored { form: Form::new(factors, ranks).map_err(PlanError)? })
     }
@@ -73,7 +74,7 @@ impl Algorithm for Factored {
         for (number, phase) in form.phases.iter().enumerate() {
             let digit = phase.digit;
             let mut window = if view.full[digit] { form.factor(digit) } else { 1 };
-            // All following phases only copy, so this phase yields results and writes them to the output.
+            // The steps of all following groups only copy, so the steps of this group yield results and write them to the output.
             let last = form.phases[number + 1..].iter().all(|p| p.scatters.is_empty() && form.is_scattered(p.digit));
             if !phase.scatters.is_empty() {
                 window = view.scatter(digit, &phase.scatters);
@@ -98,7 +99,7 @@ mod tests {
     use bruckner_schedule::{Collective, Counts, End, Message};
     use lines::{Lines, Step};
 
-    /// Each step of the schedule sends as many lines as the paper's Algorithm 1 leaves alive.
+    /// Checks that each step of the schedule sends as many lines as the paper's Algorithm 1 marks as live.
     #[test]
     fn as_many_lines_as_live() {
         for p in 2..40 {

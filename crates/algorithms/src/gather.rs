@@ -1,8 +1,8 @@
 //! Gathering within a group: the building block of locality-aware collectives.
 //!
-//! Before a gathering each member of a group holds some slots; afterwards each member holds the slots of all. A slot has the same name on
-//! every member. An allgather is one gathering over all ranks; each step of a locality-aware algorithm ends with a gathering within a
-//! region.
+//! Before a gathering each member of a group holds some slots; afterwards each member holds the slots of all members. A slot has the same
+//! name on every member. An allgather is one gathering over all ranks; each step of a locality-aware algorithm ends with a gathering
+//! within a region.
 
 use std::ops::Range;
 
@@ -17,18 +17,18 @@ use crate::{Algorithm, Builder};
 /// How the members of a group are numbered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbering {
-    /// By rank, regardless of placement.
+    /// Members are numbered by rank, regardless of placement.
     Ranks,
-    /// By position in the topology, so that regions are ranges.
+    /// Members are numbered by position in the topology, so that each region is a range of numbers.
     Positions,
 }
 
-/// Ranks that gather: a range of ranks or of positions.
+/// Group of ranks that gather: a range of rank numbers or of positions.
 #[derive(Clone)]
 pub struct Group<'a> {
     /// Regions and placement of the ranks.
     pub topology: &'a Topology,
-    /// The level of which this group is one region; `None` for all ranks together.
+    /// Level of which the group is one region; `None` if the group has all ranks.
     pub level: Option<Level>,
     /// Whether members are numbered by rank or by position.
     pub numbering: Numbering,
@@ -77,7 +77,7 @@ impl<'a> Group<'a> {
         self.rank(self.span.start + lane % self.span.len() as u32)
     }
 
-    /// Returns the lanes below `lanes` that a member handles.
+    /// Returns the lanes that a member handles, of `lanes` lanes numbered from 0.
     pub fn lanes_of(&self, member: u32, lanes: u32) -> impl Iterator<Item = u32> + use<> {
         (member - self.span.start..lanes).step_by(self.span.len())
     }
@@ -85,7 +85,7 @@ impl<'a> Group<'a> {
 
 /// Slots that members hold before a gathering.
 pub trait Held {
-    /// Returns the slots that these members hold, in the same order on every rank.
+    /// Returns the slots that the given members hold, in the same order on every rank.
     fn of(&self, members: &Set) -> Places;
 }
 
@@ -102,7 +102,7 @@ pub fn members(range: Range<u32>) -> Set {
 
 /// An algorithm that gathers within a group.
 pub trait Gather: Send + Sync {
-    /// Writes the operations of member `me`. Members that hold nothing take part, too.
+    /// Adds the operations of member `me` to `b`. Members that hold no slots take part, too.
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held);
 
     /// Whether the gathering goes through shared memory and sends no messages.
@@ -110,13 +110,13 @@ pub trait Gather: Send + Sync {
         false
     }
 
-    /// Value of [`Algorithm::in_step`] for an allgather by this gathering.
+    /// Returns the value of [`Algorithm::in_step`] for an allgather that consists of this gathering.
     fn in_step(&self) -> bool {
         true
     }
 }
 
-/// Gathering through shared memory: each member puts its slots into the segment and gets those of the others.
+/// Gathering through shared memory: each member copies its slots into the segment, and the slots of the other members out of it.
 pub struct ShmGather(pub Exchange);
 
 /// Flag that a rank raises once its own slots are in the segment.
@@ -174,7 +174,7 @@ pub struct GatherAll {
 }
 
 impl GatherAll {
-    /// Writes the gathering of all ranks' blocks; each rank's block is already in its own output.
+    /// Adds the gathering of the blocks of all ranks to `b`; each rank's block is already in its own output.
     pub fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let group = Group::world(topology, self.numbering);
         // Empty blocks are left out from the start, so that regions without data need no barrier.

@@ -1,10 +1,10 @@
 //! Allreduce by gathering every contribution and reducing them in rank order.
 //!
-//! Each rank's vector is one block, stored in a line of its own; once a rank has all vectors it reduces them locally. Every rank computes
-//! the same expression, in rank order, so results have the same bits everywhere and non-commutative operations are correct. For short
-//! vectors only, since each rank receives p − 1 of them.
+//! Each rank's vector is one block, stored in a line of its own; once a rank has all vectors it reduces them locally. All ranks combine
+//! the vectors in the same way, in rank order, so results have the same bits everywhere and non-commutative operations are correct. The
+//! algorithm suits short vectors only, since each rank receives p − 1 vectors.
 //!
-//! Cost: that of the allgather, and p − 1 reductions.
+//! Cost: an allgather, and p − 1 local reductions.
 
 use bruckner_schedule::{Area, Place, Problem, Rank, Round, Set, Topology};
 

@@ -1,5 +1,5 @@
-//! Exchange of alltoall blocks between the ranks of a region: through the segment, or by messages, which sizes known only locally require.
-//! In that case lengths are sent one message ahead of the blocks.
+//! Exchange of alltoall blocks between the ranks of a region, through the segment or by messages. Block sizes that are known only locally
+//! need messages; the lengths are then sent one message ahead of the blocks.
 
 use bruckner_schedule::{Area, End, Place, Places, Rank, Set};
 
@@ -8,14 +8,15 @@ use crate::regional_view::{Lengths, View, from, message};
 
 /// How blocks are exchanged between the ranks of a region.
 pub enum Inside {
-    /// Through the segment.
+    /// Blocks are exchanged through the shared-memory segment.
     Segment,
-    /// By messages, following a pattern in which every member sends directly to every other.
+    /// Blocks are exchanged by messages, following a pattern in which every member sends directly to every other.
     Messages(Box<dyn Pattern>),
 }
 
 impl Inside {
-    /// Writes the exchange before the inter-region steps: own blocks go to the ranks that carry them, or directly to mates.
+    /// Adds the exchange before the steps between regions: a rank's blocks for other regions go to the ranks that carry them, and its
+    /// blocks for ranks of its own region go directly to these.
     pub(crate) fn spread(&self, view: &mut View<'_>) {
         let me = view.rank;
         for (mates, targets) in view.carried(me) {
@@ -29,7 +30,7 @@ impl Inside {
         }
     }
 
-    /// Writes the exchange after the inter-region steps: blocks go to their destination ranks, which know the sizes.
+    /// Adds the exchange after the steps between regions: blocks from other regions go to their destination ranks, which know the sizes.
     pub(crate) fn deliver(&self, view: &mut View<'_>) {
         let (arrived, own) = (view.arrived(view.rank), Set::one(view.rank.0.into()));
         for source in arrived.iter() {
@@ -47,7 +48,8 @@ fn others(view: &View<'_>) -> Vec<Rank> {
     view.mates().into_iter().filter(|&mate| mate != view.rank).collect()
 }
 
-/// Writes messages with mates, at the steps of a pattern. `give` and `take` return the places sent to and received from a mate.
+/// Adds messages with the other ranks of the region, at the steps of a pattern. `give` and `take` return the places sent to another rank
+/// and received from it.
 fn exchange(
     view: &mut View<'_>,
     pattern: &dyn Pattern,
@@ -80,7 +82,8 @@ fn spread_by_messages(view: &mut View<'_>, pattern: &dyn Pattern) {
     exchange(view, pattern, Lengths::Known, &|_, mate| block(Area::In, mate), &|_, mate| block(Area::Out, mate));
 }
 
-/// All ranks put the blocks that others need into the segment, and take those that they carry and those for themselves.
+/// Adds the first exchange through the segment: every rank puts in the blocks that others need, and copies out the blocks that it will
+/// carry to other regions and the blocks for itself.
 fn spread_by_segment(view: &mut View<'_>) {
     let (me, others) = (view.rank, others(view));
     if others.is_empty() {
@@ -111,7 +114,8 @@ fn deliver_by_messages(view: &mut View<'_>, arrived: &Set, pattern: &dyn Pattern
     exchange(view, pattern, Lengths::Known, &give, &take);
 }
 
-/// Lanes put blocks that arrived into the segment, one line for each mate, and mates take their own blocks.
+/// Adds the last exchange through the segment: every rank puts in the blocks that it received from other regions, one line for each
+/// destination rank, and copies out the blocks for itself.
 fn deliver_by_segment(view: &mut View<'_>, arrived: &Set) {
     let (mates, others) = (view.mates(), others(view));
     if others.is_empty() || view.regions() < 2 {

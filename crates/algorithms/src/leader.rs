@@ -1,18 +1,19 @@
-//! Gathering through leaders, which exchange on behalf of their regions: hierarchical and SMP algorithms, several leaders, and multi-lane
-//! ones (Träff and Hunold 2020).
+//! Gathering through leaders, which exchange data on behalf of their regions: hierarchical (SMP) algorithms with one or several leaders
+//! per region, and multi-lane algorithms (Träff and Hunold 2020).
 //!
-//! The blocks of a region are dealt to its k leaders. Each leader gets its share from the segment, gathers the same share of all other
-//! regions with any pattern, and puts the result into the segment; then every rank gets the blocks it lacks.
+//! The blocks of a region are assigned to its k leaders in turn; the blocks of one leader are its *share*. Leader j copies its share from
+//! the segment, gathers the shares of the leaders j of all other regions with any pattern, and puts these into the segment; then every
+//! rank copies the blocks that it does not have.
 //!
 //! ```text
 //! leader(node, between=ring)            put ── leader gets ── ring among leaders ── leader puts ── all get
 //! lanes(node, between=ring)             ring among the first ranks, among the second ranks, … ── put ── all get
 //! ```
 //!
-//! With as many leaders as ranks, each leader carries only its own block and gets nothing from the segment first: this is the multi-lane
+//! With as many leaders as ranks, each leader carries only its own block and copies nothing from the segment first: this is the multi-lane
 //! algorithm. Leaders are virtual: in a region with fewer ranks than leaders, one rank acts as several.
 //!
-//! Cost: that of the pattern among n regions, with p/n blocks for one leader, and two barriers of the region.
+//! Cost: for each leader the pattern among n regions, with the blocks of p/(n·k) ranks per region, and two barriers within the region.
 
 use bruckner_schedule::{End, Flag, Level, Message, Payload, Place, Places, Run, Set, Tag, Topology};
 
@@ -43,18 +44,18 @@ impl Leaders {
 pub struct LeaderGather {
     /// Level of the regions.
     pub level: Level,
-    /// Pattern that the leaders of one share run between regions.
+    /// Pattern between regions, which leaders with the same number run with each other.
     pub between: Box<dyn Pattern>,
     /// Number of leaders per region.
     pub leaders: Leaders,
-    /// How ranks of a region exchange through their segment.
+    /// How ranks of a region exchange data through their shared-memory segment.
     pub through: Exchange,
 }
 
-/// Flag raised once a leader has put blocks from other regions; [`OWN`] is raised for a rank's own block.
+/// Flag that a leader raises once the blocks from other regions are in the segment; a rank raises [`OWN`] for its own block.
 const REMOTE: Flag = Flag(1);
 
-/// Returns the members of a region that leader j of k carries blocks for, without member `except`.
+/// Returns the members of a region whose blocks leader j of k carries, without member `except`.
 fn share(region: &Group<'_>, j: u32, k: u32, except: Option<u32>) -> Set {
     let (start, size) = (region.span.start, region.span.len() as u32);
     let count = if j < size { (size - j).div_ceil(k) } else { 0 };
@@ -87,14 +88,14 @@ impl Gather for LeaderGather {
         }
         let through = self.through;
         let put_own = |b: &mut Builder| through.put(b, level, OWN, &held.of(&mine_only));
-        // Waits until the other members that leader j carries for have put their own blocks.
+        // Waits until the other members whose blocks leader j carries have put these blocks into the segment.
         let wait_for = |b: &mut Builder, j: u32| {
             for other in share(&own, j, k, Some(me)).iter().map(|other| other as u32) {
                 through.wait(b, OWN, own.rank(other), || held.of(&members(other..other + 1)));
             }
         };
         let get_share = |b: &mut Builder, j: u32| through.get(b, level, &held.of(&share(&own, j, k, Some(me))));
-        // Leaders that carry more than their own block get their share from the segment.
+        // Leaders that carry more than their own block copy these blocks from the segment.
         let asks = k < own.span.len() as u32;
         if asks {
             put_own(b);
@@ -117,7 +118,7 @@ impl Gather for LeaderGather {
         let afar_of = |member: u32| -> Places { own.lanes_of(member, k).flat_map(&afar).collect() };
         through.put(b, level, REMOTE, &afar_of(me));
         through.barrier(b, level);
-        // A leader that got its share from the segment in the first exchange lacks nothing of it.
+        // A leader that copied its share from the segment before the exchange between regions does not copy it again.
         let lacks = |j: u32| !(asks && lead.contains(&j));
         for member in own.span.clone().filter(|&member| member != me) {
             through.wait(b, REMOTE, own.rank(member), || afar_of(member));
@@ -147,8 +148,8 @@ impl Regional<'_> {
         Group::region(self.topology, self.level, self.regions.start + number as u32)
     }
 
-    /// Returns the members that leader j carries blocks for in a run of regions: one set if the regions are regular and a formula applies,
-    /// else one set per region.
+    /// Returns the members whose blocks leader j carries in a run (a regular sequence) of regions: one set if all regions have the same
+    /// size and a formula applies, otherwise one set per region.
     fn shares(&self, run: &Run, j: u32) -> Vec<Set> {
         let first = u64::from(self.region(run.start()).span.start);
         let (block, stride, count) = (run.block(), run.stride(), run.count());
@@ -156,7 +157,7 @@ impl Regional<'_> {
             Some(size) if self.leaders == 1 => {
                 vec![Run::new(first, block * size as u64, stride * size, count).into()]
             }
-            // Every rank is a leader, so leader j carries for one member of each region.
+            // Every rank is a leader, so leader j carries the block of one member of each region.
             Some(size) if i64::from(self.leaders) >= size && block == 1 => {
                 vec![Run::new(first + u64::from(j), 1, stride * size, count).into()]
             }
@@ -170,7 +171,7 @@ impl Regional<'_> {
         }
     }
 
-    /// Returns the slots that leader j carries for some regions.
+    /// Returns the slots of those blocks of the given regions that leader j carries.
     fn carried(&self, blocks: &Set, j: u32, held: &dyn Held) -> Places {
         let mut places = Places::new();
         for shares in blocks.runs().iter().flat_map(|run| self.shares(run, j)) {

@@ -1,17 +1,18 @@
 //! Allreduce with k leaders per region: Jocksch's node-level form, the hierarchical allreduce of most MPIs, and multi-lane.
 //!
-//! The vector is cut into k shares. Each leader reduces its share of the region's contributions in order, runs any allreduce with the
-//! leaders of this share in other regions, and puts the result into the segment; then every rank copies the shares it lacks.
+//! The vector is cut into k shares, one for each leader of a region. Each leader reduces the region's contributions to its share in order,
+//! runs any allreduce with the leaders of the same share in other regions, and puts the result into the segment; then every rank copies
+//! the shares that it does not have.
 //!
 //! ```text
 //! leader(node, between=8(1 1 1))        put ── leader reduces ── 8(1 1 1) among leaders ── leader puts ── all get
 //! lanes(node, between=rabenseifner)     put ── each reduces its share ── Rabenseifner in every lane ── all put ── all get
 //! ```
 //!
-//! With as many leaders as ranks, each rank reduces and carries one share: this is the multi-lane algorithm. Leaders are virtual: in a
+//! With as many leaders as ranks, every rank is the leader of one share: this is the multi-lane algorithm. Leaders are virtual: in a
 //! region with fewer ranks than leaders, one rank acts as several.
 //!
-//! Cost: that of the allreduce among n regions on 1/k of the vector, and two barriers of the region.
+//! Cost: an allreduce among n regions on 1/k of the vector, and two barriers within the region.
 
 use bruckner_schedule::{Area, Level, Place, Problem, Rank, Round, Set, Topology};
 
@@ -24,7 +25,7 @@ use crate::{Algorithm, Builder};
 pub struct LeaderAllreduce {
     /// Level of the regions.
     pub level: Level,
-    /// Allreduce that the leaders of one share run between regions.
+    /// Allreduce between regions, which the leaders of the same share of the vector run with each other.
     pub between: Box<dyn Algorithm>,
     /// Number of leaders per region.
     pub leaders: Leaders,
@@ -84,7 +85,8 @@ impl Algorithm for LeaderAllreduce {
             other => other,
         };
         for round in self.between.rounds(&among, &regions, Rank(mine)) {
-            // Merge the rounds of all shares that this rank leads; a rank that leads none is idle in this round.
+            // A rank that leads several shares runs the same round for each of them at once; a rank that leads no share is idle in this
+            // round.
             let mut all = Round::default();
             for &lane in &led {
                 let leader = |of: Rank| Group::region(topology, self.level, of.0).rank_of_lane(lane);

@@ -59,27 +59,28 @@ pub struct PlanError(pub String);
 
 /// An algorithm for a collective.
 pub trait Algorithm: Send + Sync {
-    /// Number of pieces into which every block is cut; an allreduce has one block, the vector.
+    /// Returns the number of pieces into which every block is cut; the vector of an allreduce is one block.
     fn pieces(&self, _topology: &Topology) -> u64 {
         1
     }
 
-    /// Number of rounds by which a message may start early.
+    /// Returns the number of rounds by which a message may start before its own round.
     fn overlap(&self) -> u32 {
         0
     }
 
-    /// Whether every message has the same round number at sender and receiver, counted from some first round of each rank. Then the parts
-    /// of a pipeline can each run one round behind the part before.
+    /// Returns whether every message has the same round number at its sender and at its receiver, if each rank may count from a first
+    /// round of its own. Then a pipeline can run each part of the data one round behind the part before it.
     fn in_step(&self) -> bool {
         false
     }
 
-    /// Whether the rounds themselves close the segments, so that the next execution finds no rank still using them.
+    /// Returns whether the rounds already contain the operations that keep the next execution from overwriting a segment while some rank
+    /// still reads it. If not, [`TaskPlan::rounds`] adds these operations.
     fn closes_segments(&self) -> bool {
         false
     }
 
-    /// Returns the rounds of one rank. Called once for each rank that is planned, in any order.
+    /// Returns the rounds of one rank. Planning calls this function once for each rank that it needs, in any order.
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round>;
 }

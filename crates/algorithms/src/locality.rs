@@ -29,23 +29,25 @@ pub struct Locality {
     pub level: Level,
     /// Gathering algorithm inside a region.
     pub inside: Box<dyn Gather>,
-    /// Lanes of a region that send and receive.
+    /// Which lanes of a region send and receive.
     pub lanes: Lanes,
 }
 
-/// One step between regions: with h regions held, lane l fetches from the region h·(l + `first`) further on.
+/// One step between regions. Each region holds the blocks of h regions, and lane l fetches blocks from the region at distance h·(l +
+/// `first`).
 struct Step<'a> {
     group: &'a Group<'a>,
     level: Level,
     regions: Range<u32>,
     lanes: u32,
-    /// Added to the number of a lane: lane l fetches from the region at distance h·(l + `first`). 1, or 0 if lane 0 stays idle.
+    /// Number that is added to a lane's number l in the distance h·(l + `first`): 1, or 0 if lane 0 stays idle.
     first: u32,
     h: u32,
 }
 
 impl Step<'_> {
-    /// Distance to the region that a lane fetches from, and how many regions' blocks it fetches; `None` if it fetches nothing.
+    /// Returns the distance to the region from which a lane fetches, and the number of regions whose blocks it fetches; `None` if the lane
+    /// fetches nothing.
     fn reach(&self, lane: u32) -> Option<(u32, u32)> {
         let (n, distance) = (self.regions.len() as u32, (lane + self.first).saturating_mul(self.h));
         (distance > 0 && distance < n).then(|| (distance, self.h.min(n - distance)))
@@ -61,7 +63,7 @@ impl Step<'_> {
         self.regions.start + (region - self.regions.start + distance) % n
     }
 
-    /// Returns the slots that `count` regions from `region` on hold, cyclically within the group.
+    /// Returns the slots held by `count` regions, the first of which is `region`, cyclically within the group.
     fn held_by(&self, region: u32, count: u32, held: &dyn Held) -> Places {
         let topology = self.group.topology;
         let straight = count.min(self.regions.end - region);
@@ -79,7 +81,8 @@ impl Step<'_> {
 }
 
 impl Gather for Locality {
-    /// False if regions gather by messages, because regions of different sizes then take different numbers of rounds.
+    /// Returns true only if regions gather through shared memory. With messages, regions of different sizes take different numbers of
+    /// rounds.
     fn in_step(&self) -> bool {
         self.inside.uses_shared_memory()
     }

@@ -1,9 +1,10 @@
 //! Node-aware parallel allreduce (Bienz, Olson and Gropp 2019), for any regions.
 //!
-//! Each region reduces its own contributions. Then regions combine in groups of up to k parts: each rank (lane) of a region exchanges the
-//! region's partial result with one other part of its group, the region gathers the results that its lanes received, and every rank
-//! reduces the parts in order. The next step combines groups of groups. If parts differ in size by one, regions exchange round robin with
-//! those of the other part, so any number of regions works without a fold.
+//! First each region reduces its own contributions. Then regions combine in groups. A group has up to k *parts*, which are single regions
+//! in the first step, and all regions of a part hold the same partial result. Each rank (lane) of a region exchanges this partial result
+//! with one other part of its group, the region gathers the results that its lanes received, and every rank reduces the results of all
+//! parts in order. The next step combines groups into larger groups. If two parts differ in size by one region, one region of the smaller
+//! part sends to two regions of the larger, so any number of regions works without extra steps before and after.
 //!
 //! ```text
 //! 16 regions of 4, lanes=paper, k = 4.  Step 1: rank 9 (region 2, lane 1) ◄──► rank 6 (region 1, lane 2)
@@ -30,11 +31,11 @@ pub struct Nap {
     pub level: Level,
     /// Gathering algorithm inside a region.
     pub inside: Box<dyn Gather>,
-    /// Lanes of a region that send and receive.
+    /// Which lanes of a region send and receive.
     pub lanes: Lanes,
 }
 
-/// The parts of a group of regions; all regions of a part hold the same partial result.
+/// The parts of a group of regions: ranges of regions, where all regions of a part hold the same partial result.
 struct Parts(Vec<Range<u32>>);
 
 impl Parts {
@@ -51,8 +52,7 @@ impl Parts {
 }
 
 impl Nap {
-    /// Returns the lane that exchanges with the regions of range `other`, for a region of range `mine`. All regions of a range hold the
-    /// same partial result.
+    /// Returns the lane by which a region of part number `mine` exchanges with part number `other` of the same group.
     fn lane(&self, mine: usize, other: usize) -> u32 {
         match self.lanes {
             Lanes::Paper => other as u32,
@@ -123,8 +123,8 @@ impl Algorithm for Nap {
                 let part = &parts[other];
                 let peer =
                     |at: u32| Group::region(topology, self.level, part.start + at).rank_of_lane(self.lane(other, a));
-                // With a and b the sizes of the own and the other part, region x sends to the regions y of the other part with y mod a =
-                // x, and receives from region x mod b.
+                // Region number x of this part sends to the regions y of the other part with y mod (size of this part) = x, and receives
+                // from region x mod (size of the other part).
                 for y in (x..part.len() as u32).step_by(parts[a].len()) {
                     b.send(place(partial), peer(y));
                 }

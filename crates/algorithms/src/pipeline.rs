@@ -1,8 +1,8 @@
 //! Pipelining: any algorithm on parts of its data, one part behind the other.
 //!
 //! Every chunk is cut into n parts, and each part goes through all rounds, one round behind the part before it. If ranks are not in step
-//! ([`Algorithm::in_step`]), all parts go through one round before any enters the next. Rounds may overlap: a part's message starts as
-//! soon as its data is ready, so while it is in flight the next parts can be put, synchronised and reduced.
+//! ([`Algorithm::in_step`]), all parts go through one round before any part enters the next. Rounds may overlap: the message of a part
+//! starts as soon as its data is ready, and while it is in flight, ranks copy, synchronise and reduce the next parts.
 //!
 //! ```text
 //! pipeline(3, ring), root 0      part 0   0 ─► 1 ─► 2 ─► 3
@@ -10,8 +10,8 @@
 //!                                part 2             0 ─► 1 ─► 2 ─► 3
 //! ```
 //!
-//! Cost: n times as many messages with the same data in total. A broadcast along the ring takes p + n − 2 steps of m/n instead of p − 1
-//! steps of m.
+//! Cost: n times as many messages with the same data in total. A broadcast of m bytes along the ring takes p + n − 2 steps of m/n bytes
+//! instead of p − 1 steps of m bytes.
 
 use bruckner_schedule::{Flag, Place, Problem, Rank, Round, Topology};
 
@@ -31,14 +31,16 @@ impl Algorithm for Pipelined {
         u64::from(self.parts) * self.of.pieces(topology)
     }
 
-    /// Number of rounds of other parts between two rounds of one part. Staggered parts add as many rounds as there are parts, so that a
-    /// receive is posted one round before its message comes.
+    /// Returns the number of rounds of other parts between two rounds of one part, by which a message may then start early. If each part
+    /// runs one round behind the part before, the number of parts is added, so that a receive is posted one round of its part before its
+    /// message comes.
     fn overlap(&self) -> u32 {
         let others = self.parts - 1 + self.parts * self.of.overlap();
         if self.of.in_step() { others + self.parts } else { others }
     }
 
-    /// Always false: in staggered parts, a rank with one more on-node round than another is one round behind in every part.
+    /// Returns false: a rank with one more on-node round than another rank is one round behind in every part, so round numbers differ
+    /// between ranks.
     fn in_step(&self) -> bool {
         false
     }
@@ -53,7 +55,8 @@ impl Algorithm for Pipelined {
             let place = |place: Place| Place::new(place.area, place.set.scaled(parts, part.into()));
             let flag = |flag: Flag| Flag(flag.0 * self.parts + part);
             let mut round = renamed(round, |rank| rank, place, flag);
-            // Staggered ranks may be in different rounds when their messages meet, so each part has tags of its own.
+            // If parts run one behind the other, ranks may be in different rounds when they exchange messages, so each part has tags of
+            // its own.
             for message in round.messages.iter_mut().filter(|_| staggered) {
                 message.tag.0 = message.tag.0 * self.parts + part;
             }

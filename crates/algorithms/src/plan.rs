@@ -41,11 +41,11 @@ pub struct Task {
     pub collective: Collective,
     /// Regions and placement of the ranks.
     pub topology: Topology,
-    /// Elements of each block; for an allreduce `Equal`, the length of the vector.
+    /// Number of elements of each block; for an allreduce `Counts::Equal` with the length of the vector.
     pub counts: Counts,
     /// Bytes of one element.
     pub element: u32,
-    /// Order in which a reduction must combine.
+    /// Order in which a reduction must combine its operands.
     pub order: Order,
 }
 
@@ -55,14 +55,14 @@ impl Task {
         Task { collective, topology, counts: Counts::Equal(1), element: 8, order: Order::Any }
     }
 
-    /// Sets equal blocks (or a vector) of `bytes` bytes, in elements of 8 bytes if that divides `bytes`, else of 1 byte.
+    /// Sets the size of every block, or of the vector, in bytes. Elements have 8 bytes if `bytes` is a multiple of 8, otherwise 1 byte.
     pub fn bytes(mut self, bytes: u64) -> Task {
         self.element = if bytes.is_multiple_of(8) { 8 } else { 1 };
         self.counts = Counts::Equal(bytes / u64::from(self.element));
         self
     }
 
-    /// Sets the counts.
+    /// Sets the numbers of elements of the blocks.
     pub fn counts(mut self, counts: Counts) -> Task {
         self.counts = counts;
         self
@@ -75,9 +75,9 @@ pub struct TaskPlan {
     pub problem: Problem,
     /// Regions and placement of the ranks.
     pub topology: Topology,
-    /// How ranks exchange through segments.
+    /// How the ranks of a region exchange data through their shared-memory segment.
     pub exchange: Exchange,
-    /// Purpose of the messages: only data, or also ordering of shared memory.
+    /// Purpose of the messages: to carry data only, or also to order accesses to shared memory.
     pub purpose: MessagePurpose,
     algorithm: Box<dyn Algorithm>,
 }
@@ -88,16 +88,16 @@ impl TaskPlan {
         TaskPlan { problem, topology, exchange: Exchange::Barrier, purpose: MessagePurpose::OrdersMemory, algorithm }
     }
 
-    /// Converts the plan to one for blocks of any size: one element stands for each chunk, so element counts are chunk counts. Plans for
-    /// sizes known only locally have this form already.
+    /// Converts the plan to one for blocks of any size, in which every chunk counts as one element. Plans for sizes that are known only
+    /// locally have this form already.
     pub fn for_every_size(mut self) -> TaskPlan {
         self.problem = self.problem.in_chunks();
         self
     }
 
-    /// Returns the rounds of one rank, without those in which it is idle. Segments in use are closed by a barrier, so that the next
-    /// execution finds all ranks gone from them; lowering replaces that barrier by alternating halves where it can. A ring is closed by
-    /// leaving it instead.
+    /// Returns the rounds of one rank, without rounds in which the rank is idle. The last round ends with a barrier for each segment in
+    /// use, so that the next execution cannot overwrite data that a rank still reads; lowering replaces this barrier by two halves of the
+    /// segment used in turn where it can. With [`Exchange::Ring`] the last round instead marks that the rank no longer uses its ring slot.
     pub fn rounds(&self, rank: Rank) -> Vec<Round> {
         let mut rounds = self.algorithm.rounds(&self.problem, &self.topology, rank);
         rounds.retain(|round| *round != Round::default());
@@ -113,7 +113,7 @@ impl TaskPlan {
         rounds
     }
 
-    /// Returns the schedule of some ranks.
+    /// Returns the schedule of the given ranks.
     pub fn schedule_of(&self, ranks: impl IntoIterator<Item = Rank>) -> Schedule {
         RankCode {
             problem: self.problem.clone(),
@@ -124,8 +124,8 @@ impl TaskPlan {
         }
     }
 
-    /// Returns the lowered code of one rank, for use at run time. It plans only this rank and the partners with which it exchanges two
-    /// messages in one round, because these messages may be joined. If shared memory becomes messages, it plans all ranks.
+    /// Returns the lowered code of one rank, for use at run time. Besides this rank, only ranks that exchange two messages with it in one
+    /// round are planned, because these messages may be joined. If messages replace shared memory, all ranks are planned.
     pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode, line_memory: LineMemory) -> Option<Code> {
         let schedule = match (expression.groups_regions(), on_node) {
             (true, OnNode::Messages) => self.schedule(),
@@ -154,16 +154,16 @@ impl TaskPlan {
     }
 }
 
-/// Plans a task by the algorithm that an expression names; ranks of a node exchange through a segment.
+/// Plans a task by the algorithm that an expression names; ranks of a node exchange data through a shared-memory segment.
 pub fn plan(task: &Task, expression: &Expression) -> Result<TaskPlan, PlanError> {
     plan_on(task, expression, OnNode::Segment)
 }
 
-/// Plans a task by the algorithm that an expression names, with a given means of exchange within nodes.
+/// Plans a task by the algorithm that an expression names; `on_node` selects how ranks of a node exchange data.
 pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<TaskPlan, PlanError> {
     let through = match on_node {
         OnNode::Segment => Exchange::of(&task.counts, expression),
-        // Messages that replace a segment must suit any root, but the flags of a ring are for one root.
+        // Messages that replace a segment must be correct for any root, but the flags on a ring suit only the given root.
         OnNode::Messages => Exchange::Barrier,
     };
     let algorithm = find(task, expression, through)?;
@@ -320,7 +320,7 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
     }
 }
 
-/// Whether an expression names a gathering algorithm.
+/// Returns whether an expression names a gathering algorithm (see [`crate::gather`]).
 fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
@@ -342,7 +342,7 @@ fn gather_all(expression: &Expression, task: &Task, through: Exchange) -> Result
     Ok(GatherAll { gather: gather(expression, Members::Ranks, task, through)?, numbering })
 }
 
-/// Returns the allgather form whose reverse is a given form of reduce_scatter steps.
+/// Returns the factorization of the allgather whose reverse is the given reduce_scatter.
 fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, PlanError> {
     let reverse = |group: &Factor| {
         if group.ports.iter().any(|&q| q > 0) {
@@ -353,19 +353,19 @@ fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, PlanError> {
     factors.iter().rev().map(reverse).collect()
 }
 
-/// Members of a gathering.
+/// Members of a gathering: who takes part.
 #[derive(Clone, Copy)]
 enum Members {
-    /// All ranks.
+    /// All ranks take part.
     Ranks,
-    /// The ranks of a region.
+    /// The ranks of one region of this level take part.
     Inside(Level),
-    /// The regions of a level.
+    /// All regions of this level take part, each as one member.
     Regions(Level),
 }
 
 impl Members {
-    /// Number of members; `None` if regions differ in size.
+    /// Returns the number of members, or `None` if these are the ranks of a region and regions differ in size.
     fn count(self, topology: &Topology) -> Option<u32> {
         match self {
             Members::Ranks => Some(topology.ranks()),
@@ -374,7 +374,7 @@ impl Members {
         }
     }
 
-    /// Elements of each member's block; `None` inside regions.
+    /// Returns the number of elements of each member's block, or `None` if the members are the ranks of a region.
     fn sizes(self, task: &Task) -> Option<Vec<u64>> {
         let (topology, counts) = (&task.topology, &task.counts);
         let size = |rank: Rank| match counts {
@@ -400,8 +400,8 @@ impl Members {
     }
 }
 
-/// Returns the orders into which an expression sorts members with unequal blocks, concatenated. Programs of tasks with the same orders
-/// differ only in sizes.
+/// Returns the order into which `reorder(…)` in an expression sorts members with unequal blocks; the list is empty if the expression does
+/// not reorder. Two tasks with the same order have programs that differ only in block sizes.
 pub fn orders(task: &Task, expression: &Expression) -> Vec<u32> {
     fn of(task: &Task, expression: &Expression, members: Members) -> Vec<u32> {
         match expression {

@@ -1,17 +1,17 @@
-//! Upper bounds on the work of planning an algorithm, as closed formulas of quantities that all ranks share.
+//! Upper bounds on the work of planning an algorithm, in closed form, from data that is the same on all ranks.
 //!
-//! A rank's operations are stored as runs of chunks, and planning takes time and memory in proportion to their number. Algorithms with one
-//! step per peer have as many runs as there are ranks; logarithmic ones have a few per round. The bounds are generous: a test compares
-//! them with the actual number of runs.
+//! A rank's operations name sets of chunks, which are stored as *runs*: regular sequences of chunk numbers. Planning takes time and memory
+//! in proportion to the number of runs. Algorithms with one step per peer have as many runs as there are ranks; logarithmic algorithms
+//! have a few runs per round. The bounds are generous: a test compares them with the actual number of runs.
 
 use bruckner_schedule::{Collective, Level, Topology};
 
 use crate::expression::{Expression, Lanes, Plain};
 
-/// Limit on the runs of chunks of any rank's program, above which an algorithm is not planned: about 10 ms of planning.
+/// Maximum number of runs of chunks in any rank's program for which an algorithm is planned; planning then takes about 10 ms.
 pub const MAX_RUNS: u64 = 1 << 15;
 
-/// Returns an upper bound on the number of runs of chunks in any rank's program.
+/// Returns an upper bound on the number of runs of chunks (regular sequences of chunk numbers) in any rank's program.
 pub fn planning_work(collective: Collective, expression: &Expression, topology: &Topology) -> u64 {
     let ranks = u64::from(topology.ranks());
     let of = |level: Level| (u64::from(topology.regions(level)), u64::from(topology.largest(level)));
@@ -23,7 +23,8 @@ pub fn planning_work(collective: Collective, expression: &Expression, topology: 
             let (regions, size) = of(*level);
             64 + 3 * ranks + 16 * (regions + size)
         }
-        // A rank that carries blocks for others of its region handles each of these once for each digit of the route.
+        // A rank that carries the blocks of other ranks of its region handles each block once for each digit of Bruck's route, or once if
+        // blocks go directly.
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between }
             if collective == Collective::Alltoall =>
         {
@@ -51,7 +52,7 @@ pub fn planning_work(collective: Collective, expression: &Expression, topology: 
     }
 }
 
-/// Returns an upper bound on the runs of chunks for messages among `members` members.
+/// Returns an upper bound on the number of runs of chunks that one member needs for a pattern among `members` members.
 fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64 {
     match expression {
         Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving | Plain::Rabenseifner) => {
@@ -63,7 +64,8 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
         Expression::Bruck(radix) | Expression::ModifiedBruck(radix) => {
             16 * u64::from(*radix) * logarithm((*radix).into(), members)
         }
-        // Only live lines are counted, but there may be one for each pair of a port of one step and a port of the next.
+        // Counts only partial sums that results need (live lines), but there may be one run for each pair of a port of one step and a port
+        // of the next.
         Expression::Factors(factors) => {
             factors
                 .iter()
@@ -80,7 +82,7 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
     }
 }
 
-/// Number of digits of `members` in this radix.
+/// Returns the number of digits of `members` in a radix.
 fn logarithm(radix: u64, members: u64) -> u64 {
     u64::from(members.max(2).ilog(radix.max(2))) + 1
 }

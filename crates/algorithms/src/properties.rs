@@ -1,9 +1,9 @@
-//! Properties of an algorithm that are known without its schedule: whether all ranks compute the same expression, and whether expressions
-//! keep rank order.
+//! Properties of an algorithm that are known without its schedule: whether all ranks combine the operands of a reduction in the same way,
+//! and whether they combine them in rank order.
 //!
-//! The verifier derives both from the expressions themselves, but needs a schedule of all ranks. A chooser needs them at once, from data
-//! that all ranks share: the expression, the placement and the number of ranks. The answers are conservative (a property reported as false
-//! may still hold), and a test compares them with those of the verifier.
+//! The verifier derives both properties from a schedule of all ranks. The selection of algorithms cannot wait for such a schedule; it uses
+//! only data that all ranks share: the algorithm expression, the placement and the number of ranks. The answers are conservative (a
+//! property reported as false may still hold), and a test compares them with the verifier's.
 
 use bruckner_schedule::{Collective, Topology};
 
@@ -13,25 +13,25 @@ use crate::user_schedule::Proven;
 /// Placement of ranks in regions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RankPlacement {
-    /// Rank order: each region holds consecutive ranks, one region after the other.
+    /// Ranks are placed in rank order: each region holds consecutive ranks, one region after the other.
     InOrder,
-    /// Any other placement.
+    /// Ranks are placed in any other way.
     Mixed,
 }
 
 impl RankPlacement {
-    /// Returns the placement of a topology.
+    /// Returns the placement of the ranks in a topology.
     pub fn of(topology: &Topology) -> RankPlacement {
         if topology.is_in_rank_order() { RankPlacement::InOrder } else { RankPlacement::Mixed }
     }
 }
 
-/// Properties of an algorithm that a chooser may rely on.
+/// Properties of an algorithm that the selection of algorithms may rely on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Properties {
-    /// All ranks compute the same expression: floating-point results have the same bits everywhere.
+    /// Whether all ranks combine operands in the same way, so that floating-point results have the same bits on all ranks.
     pub consistent: bool,
-    /// Expressions keep rank order: non-commutative operations give the right result.
+    /// Whether operands are combined in rank order, so that non-commutative operations give the right result.
     pub ordered: bool,
 }
 
@@ -42,13 +42,13 @@ const NEITHER: Properties = Properties { consistent: false, ordered: false };
 /// Returns the properties of an algorithm for a collective.
 ///
 /// ```
-/// use bruckner_algorithms::properties::{Placement, properties};
+/// use bruckner_algorithms::properties::{RankPlacement, properties};
 /// use bruckner_schedule::Collective;
 /// let nap = "locality(node)".parse().unwrap();
-/// assert!(properties(Collective::Allreduce, &nap, Placement::InOrder, 64).ordered);
-/// assert!(!properties(Collective::Allreduce, &nap, Placement::Mixed, 64).ordered);
+/// assert!(properties(Collective::Allreduce, &nap, RankPlacement::InOrder, 64).ordered);
+/// assert!(!properties(Collective::Allreduce, &nap, RankPlacement::Mixed, 64).ordered);
 /// let short = "64(1 1 1 1 1 1)".parse().unwrap();
-/// assert!(!properties(Collective::Allreduce, &short, Placement::InOrder, 64).consistent);
+/// assert!(!properties(Collective::Allreduce, &short, RankPlacement::InOrder, 64).consistent);
 /// ```
 pub fn properties(collective: Collective, expression: &Expression, placement: RankPlacement, ranks: u32) -> Properties {
     let regional = Properties { consistent: true, ordered: placement == RankPlacement::InOrder };
@@ -68,7 +68,8 @@ pub fn properties(collective: Collective, expression: &Expression, placement: Ra
         // Each piece is reduced once, in rotated rank order.
         (_, Expression::Plain(Plain::ShmRotate | Plain::Direct)) => CONSISTENT,
         (_, Expression::Leader { between, .. } | Expression::MultiLane { between, .. }) => {
-            // The members are the regions, in order. Their number is unknown here; 2 stands for any number above 1.
+            // The members of the algorithm between regions are the regions, in order. Their number is unknown here; 2 stands for any
+            // number above 1.
             let among = properties(collective, between, RankPlacement::InOrder, 2);
             Properties { consistent: among.consistent, ordered: among.ordered && regional.ordered }
         }
@@ -81,8 +82,8 @@ pub fn properties(collective: Collective, expression: &Expression, placement: Ra
     }
 }
 
-/// Whether reduce_scatter steps alone do the reduction: every group only scatters or only gathers, and all groups that gather were
-/// scattered before.
+/// Returns whether reduce_scatter steps do the whole reduction: every group has only reduce_scatter steps or only allgather steps, and the
+/// groups with allgather steps gather exactly what the others scattered.
 fn scatters_wholly(factors: &[Factor]) -> bool {
     let of = |sign: i32| {
         let groups = factors.iter().filter(move |group| group.ports.iter().all(|q| q.signum() == sign));

@@ -1,4 +1,4 @@
-//! Eight very different reference cases, on which the schedule language is tested.
+//! Eight reference cases, chosen to be very different, on which the schedule language is tested.
 
 use bruckner_schedule::{Claims, Collective, Counts, Layout, Level, Program, Rank, Schedule};
 
@@ -29,7 +29,8 @@ impl ReferenceCase {
     }
 }
 
-/// Plans an allgather for the ranks of one node, lowered as far as `program`, to run in sequence with it on the same segment.
+/// Plans another allgather for the ranks of `program` on one node, to run in sequence with it on the same segment. The result is lowered
+/// if `program` is lowered.
 pub fn neighbour(program: &Program, elements: u64) -> Result<Program, PlanError> {
     let task = Task::new(Collective::Allgather, program.topology.clone()).counts(Counts::Equal(elements));
     let schedule = plan(&task, &Expression::Plain(Plain::Shm))?.schedule();

@@ -1,13 +1,13 @@
 //! Topology-aware alltoall(v): all data from one region to another is sent together.
 //!
-//! The ranks of a region first exchange the blocks that each of them (a *lane*) will carry, then the lanes carry the blocks from region to
-//! region, and finally the ranks of a region pass the blocks that arrived to their destinations.
+//! First the ranks of a region exchange blocks, so that each rank has the blocks that it will send to other regions as a *lane*. Then the
+//! lanes send the blocks from region to region, and finally the ranks of a region pass the blocks that arrived to their destinations.
 //!
 //! ```text
 //! locality(node)            lane l is for the regions at distances l + 1, l + 1 + lanes, …
 //!   4 regions of 3          lane 0 ◄──► regions ±1     lane 1 ◄──► ±2     lane 2 ◄──► ±3      9 blocks each
 //! leader(node, leaders=k)   lane l is for every k-th rank of its region, and goes to all regions
-//! lanes(node)               every rank carries its own blocks: nothing is handed over before, everything after
+//! lanes(node)               every rank sends its own blocks to other regions, which distribute them on arrival
 //! ```
 //!
 //! Leaders and lanes may send straight to every region (`between=spread-out` or `pairwise`) or by radix-r Bruck. Lanes are virtual: in a
@@ -24,7 +24,7 @@ use crate::regional_view::{Lengths, View, from, message};
 use crate::route::{Load, Route};
 use crate::{Algorithm, Builder};
 
-/// Alltoall that goes from region to region.
+/// Topology-aware alltoall: blocks are exchanged inside regions and between regions in separate steps.
 pub struct RegionalAlltoall {
     /// Level of the regions.
     pub level: Level,
@@ -32,7 +32,7 @@ pub struct RegionalAlltoall {
     pub inside: Inside,
     /// Route of blocks between regions.
     pub route: Box<dyn Route>,
-    /// Ranks of a region whose blocks a lane carries.
+    /// Which ranks of a region have their blocks carried by a lane.
     pub share: Share,
 }
 

@@ -1,4 +1,4 @@
-//! One rank's view of an alltoall between regions: the ranks of its region, its lanes, and the blocks that they carry.
+//! What one rank knows about an alltoall between regions: the ranks of its region, its lanes, and the blocks that the lanes carry.
 
 use bruckner_schedule::{Area, Counts, End, Level, Message, Payload, Places, Problem, Rank, Set, Tag, Topology};
 
@@ -7,16 +7,16 @@ use crate::gather::Group;
 use crate::leader::Leaders;
 use crate::route::Route;
 
-/// The ranks of a region whose blocks a lane carries.
+/// Which ranks of a region have their blocks carried by a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// All ranks of the region; there are as many lanes as the largest region has ranks.
+    /// A lane carries the blocks of all ranks of the region; there are as many lanes as the largest region has ranks.
     All,
-    /// With k lanes, lane l carries for every k-th rank of the region, from rank l on.
+    /// Lane l of k lanes carries the blocks of every k-th rank of the region, starting with rank l of the region.
     Every(Leaders),
 }
 
-/// State of one rank of a regional alltoall while its rounds are written.
+/// State of one rank of an alltoall between regions while its rounds are written.
 pub(crate) struct View<'a> {
     pub(crate) b: Builder,
     pub(crate) problem: &'a Problem,
@@ -39,12 +39,12 @@ impl View<'_> {
         Group::region(self.topology, self.level, region)
     }
 
-    /// The ranks of a region, in order of position.
+    /// Returns the ranks of a region, in order of position.
     fn ranks(&self, region: u32) -> Vec<Rank> {
         self.topology.span(self.level, region).map(|at| self.topology.rank_at(at)).collect()
     }
 
-    /// The ranks of the own region, this rank included.
+    /// Returns the ranks of this rank's region, this rank included.
     pub(crate) fn mates(&self) -> Vec<Rank> {
         self.ranks(self.region)
     }
@@ -53,7 +53,7 @@ impl View<'_> {
         self.own.lanes_of(self.topology.position(rank), self.lanes).collect()
     }
 
-    /// Ranks of `region` whose blocks `lane` carries.
+    /// Returns the ranks of `region` whose blocks `lane` carries.
     pub(crate) fn sources(&self, region: u32, lane: u32) -> Vec<Rank> {
         let ranks = self.ranks(region);
         match self.share {
@@ -62,7 +62,8 @@ impl View<'_> {
         }
     }
 
-    /// For each lane of rank `by` of the own region: the mates whose blocks it carries, and their destinations in other regions.
+    /// Returns, for each lane of rank `by` of this region, the ranks of the region whose blocks the lane carries, and the destinations of
+    /// these blocks in other regions.
     pub(crate) fn carried(&self, by: Rank) -> Vec<(Vec<Rank>, Set)> {
         let load = |lane: u32| {
             let mut targets = Set::new();
@@ -72,7 +73,7 @@ impl View<'_> {
         self.lanes_of(by).into_iter().map(load).filter(|(mates, to)| !mates.is_empty() && !to.is_empty()).collect()
     }
 
-    /// The ranks of other regions whose blocks for the own region arrive at rank `at`.
+    /// Returns the ranks of other regions whose blocks for this region arrive at rank `at`.
     pub(crate) fn arrived(&self, at: Rank) -> Set {
         let n = self.regions();
         let mut sources = Vec::new();
@@ -89,7 +90,7 @@ impl View<'_> {
         sources.into_iter().collect()
     }
 
-    /// Destinations, in other regions, of the blocks of mate `of` that rank `by` carries.
+    /// Returns the destinations, in other regions, of the blocks of rank `of` that rank `by` of the same region carries.
     pub(crate) fn carried_of(&self, of: Rank, by: Rank) -> Set {
         let among = self.topology.position(of) - self.topology.span(self.level, self.region).start;
         let is_carried = |lane: u32| match self.share {
@@ -103,7 +104,7 @@ impl View<'_> {
         targets
     }
 
-    /// Adds to `to` all ranks of the regions that a lane carries blocks to.
+    /// Adds to `to` all ranks of the regions to which a lane carries blocks.
     fn add_targets(&self, lane: u32, to: &mut Set) {
         for distance in self.route.distances(self.regions(), lane) {
             let region = (self.region + distance) % self.regions();
@@ -111,7 +112,8 @@ impl View<'_> {
         }
     }
 
-    /// Writes messages that run concurrently. If receivers do not know the lengths, these are sent one round ahead.
+    /// Adds messages that run concurrently. If the receivers do not know the lengths of the data, messages with the lengths come one round
+    /// before.
     pub(crate) fn messages(&mut self, messages: Vec<Message>, lengths: Lengths) {
         if self.problem.counts == Counts::Local && lengths == Lengths::Travel {
             self.b.round();
@@ -126,7 +128,7 @@ impl View<'_> {
     }
 }
 
-/// Whether message lengths must be sent ahead of the data, because the receiver does not know them.
+/// Whether lengths must be sent ahead of the data (`Travel`), or the receiver knows them (`Known`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lengths {
     Travel,
@@ -137,7 +139,7 @@ pub(crate) fn message(end: End, places: Places, peer: Rank) -> Message {
     Message { end, payload: Payload::Data, places, peer, tag: Tag(0) }
 }
 
-/// Private line that holds the blocks of rank `source`, one slot for each destination.
+/// Returns the private line that holds the blocks of rank `source`, one slot for each destination.
 pub(crate) fn from(source: Rank) -> Area {
     Area::Line(source.0)
 }

@@ -2,8 +2,8 @@
 //!
 //! In the allgather the block of rank i spreads from i along a tree. In reverse, the contributions of all ranks to block i flow along the
 //! same tree to i: a rank that received the block now sends its partial sum, and a rank that sent the block now receives a partial sum and
-//! adds it to its own. A put into a segment, from which all other ranks of the region got the block, becomes a reduction of the partial
-//! sums that those ranks put there.
+//! adds it to its own. In an allgather through a segment, one rank puts its block there and the others copy it; in reverse, the others put
+//! their partial sums there and the one rank adds them up.
 //!
 //! ```text
 //! allgather         0 ─► 4        0 ─► 2        0 ─► 1, 2 ─► 3
@@ -25,11 +25,11 @@ use crate::{Algorithm, Builder};
 /// The reduce_scatter obtained by reversing an allgather.
 pub struct Reversed(pub GatherAll);
 
-/// The line that holds the partial sums.
+/// Private line that holds the partial sums.
 const SUMS: Area = Area::Line(0);
 
 impl Reversed {
-    /// Writes the reduce_scatter; its result stays in the line of partial sums.
+    /// Adds the reduce_scatter to `b`; its result stays in the line of partial sums.
     fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let mut forward = Builder::new();
         // This first round stays empty on a rank that is alone in its region and has nothing to do before its first message. It makes the
@@ -90,7 +90,7 @@ fn is_wait(local: &LocalOp) -> bool {
     matches!(local, LocalOp::Wait { .. })
 }
 
-/// Reverses consecutive waits: instead of awaiting the puts of others, the rank signals what it has put.
+/// Reverses consecutive waits: instead of waiting until others have put data, the rank raises a flag for the data that it has put.
 fn reverse_waits(b: &mut Builder, waits: &[LocalOp]) {
     let mut flags: BTreeMap<Flag, Set> = BTreeMap::new();
     for wait in waits {
@@ -102,8 +102,8 @@ fn reverse_waits(b: &mut Builder, waits: &[LocalOp]) {
 }
 
 fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exchange, local: &LocalOp) {
-    // Each member of a region puts its partial sums into a line of its own. On a ring, line m is beside the flag of member m; otherwise
-    // the lines come after line 0, which an allgather that follows may use.
+    // Each member of a region puts its partial sums into a line of its own. On a ring, member m uses line m, which lies beside its flag;
+    // otherwise the members use the lines after line 0, which a following allgather may use.
     let line = |level: Level, member: u32| match through {
         Exchange::Ring => Area::Shared(level, member),
         Exchange::Barrier => Area::Shared(level, 1 + member),
@@ -128,7 +128,7 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exch
         }
         LocalOp::Barrier(level) => b.barrier(*level),
         LocalOp::Enter { .. } => {}
-        // Reverses a signal: instead of announcing its put, the rank waits for the put of each other rank.
+        // Reverses a signal: instead of announcing that it has put data, the rank waits until each other rank has put its data.
         LocalOp::Signal { flag, chunks: Some(chunks) } => {
             for other in own(Level::NODE).0.map(|at| topology.rank_at(at)).filter(|&other| other != rank) {
                 b.wait_for(*flag, other, chunks.clone());
@@ -154,9 +154,9 @@ impl Algorithm for Reversed {
 
 /// An allreduce: a reduce_scatter of the vector's pieces, then an allgather of the results.
 pub struct ReduceScatterAllgather {
-    /// The first half: the reduce_scatter.
+    /// Reduce_scatter that makes the first half of the allreduce.
     pub scatter: Reversed,
-    /// The second half: the allgather.
+    /// Allgather that makes the second half of the allreduce.
     pub gather: GatherAll,
 }
 

@@ -29,7 +29,7 @@ pub struct Leg {
 
 /// An algorithm by which n regions exchange their loads.
 pub trait Route: Send + Sync {
-    /// Returns the distances to the regions that a lane carries loads to.
+    /// Returns the distances, as differences of region numbers, from source to destination of the loads that a lane carries.
     fn distances(&self, n: u32, _lane: u32) -> Vec<u32> {
         (1..n).collect()
     }
@@ -38,14 +38,15 @@ pub trait Route: Send + Sync {
     fn steps(&self, n: u32, me: u32, lane: u32) -> Vec<Vec<Leg>>;
 }
 
-/// Returns a leg that sends a load straight to the region at `distance`.
+/// Returns the leg in which each region sends a load directly to the region at `distance`.
 fn straight(n: u32, me: u32, distance: u32) -> Leg {
     let (to, from) = ((me + distance) % n, (me + n - distance) % n);
     let (sends, recvs) = (vec![Load { source: me, target: to }], vec![Load { source: from, target: me }]);
     Leg { to, sends, from, recvs }
 }
 
-/// Deals the distances to this number of lanes; each lane sends straight to all its regions in one step.
+/// Route with this number of lanes: the distances are assigned to the lanes in turn, and each lane sends directly to all its destination
+/// regions in one step.
 pub struct DealtRoute(pub u32);
 
 impl Route for DealtRoute {
@@ -58,7 +59,7 @@ impl Route for DealtRoute {
     }
 }
 
-/// Sends straight to every region, at the steps of a pattern.
+/// Route that sends directly to every region, at the steps of a pattern.
 pub struct DirectRoute(pub Box<dyn Pattern>);
 
 impl Route for DirectRoute {
@@ -71,7 +72,7 @@ impl Route for DirectRoute {
     }
 }
 
-/// Radix-r Bruck: a load moves by the base-r digits of its distance, lowest digit first.
+/// Radix-r Bruck route: a load moves by the base-r digits of the distance from its source to its destination, lowest digit first.
 pub struct BruckRoute(pub u32);
 
 impl Route for BruckRoute {

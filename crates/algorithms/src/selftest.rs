@@ -1,7 +1,8 @@
 //! Cross-checks of the verifier and the interpreter.
 //!
-//! [`mutants`] breaks correct programs and checks that the verifier refuses them; if it accepts one, the interpreter must find that its
-//! results are unchanged. [`random_programs`] generates correct programs and checks that verifier and interpreter both accept them.
+//! [`mutants`] breaks correct programs and checks that the verifier refuses these mutants; if it accepts one, the interpreter must find
+//! that the mutant's results are right. [`random_programs`] generates correct programs and checks that verifier and interpreter both
+//! accept them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,18 +20,18 @@ use crate::reference_cases::{ReferenceCase, neighbour, reference_cases};
 /// Counts of outcomes for mutants of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Mutants that the verifier refused.
+    /// Number of mutants that the verifier refused.
     pub refused: u64,
-    /// Refused mutants that also failed in the interpreter, in the few orders that it tried.
+    /// Number of refused mutants that also failed in the interpreter, which runs each in at most two of the possible orders.
     pub shown: u64,
-    /// Mutants that the verifier accepted and that gave right results: the change made no difference.
+    /// Number of mutants that the verifier accepted and that gave right results, so that the change made no difference.
     pub equivalent: u64,
-    /// Printed texts of mutants accepted although results were wrong or a necessary synchronisation was removed.
+    /// Descriptions of mutants that the verifier accepted although results were wrong or a necessary synchronisation was removed.
     pub missed: Vec<String>,
 }
 
 impl Tally {
-    /// Number of all mutants of the kind.
+    /// Returns the number of all mutants of this kind.
     pub fn total(&self) -> u64 {
         self.refused + self.equivalent + self.missed.len() as u64
     }
@@ -39,7 +40,7 @@ impl Tally {
 /// Number of interpreter runs of a mutant that the verifier accepts.
 const TRIES: u64 = 24;
 
-/// Returns the reference cases, and more tasks like them with up to 16 ranks.
+/// Returns the reference cases, and more cases of the same kind with up to 16 ranks.
 pub fn tasks() -> Vec<ReferenceCase> {
     let mut tasks = reference_cases();
     let more = [
@@ -91,13 +92,14 @@ pub fn tasks() -> Vec<ReferenceCase> {
     tasks
 }
 
-/// Returns every task as schedule, as program on segments and as program on messages, with the claims that hold for each.
+/// Returns up to three distinct programs for every case: the schedule itself, lowered with segments, and lowered with messages. Each
+/// program claims the properties that the verifier found.
 fn subjects() -> Vec<Program> {
     let mut programs = Vec::new();
     for probe in tasks() {
         let name = probe.name;
         let schedule = probe.schedule().unwrap_or_else(|e| panic!("{name}: {e}"));
-        // Zero counts leave barriers with nothing to order; mutants of those would all be equivalent.
+        // With zero counts some barriers order nothing, and mutants without them would all be equivalent to the original.
         let pruned = crate::lower::empty::run(schedule.clone(), crate::lower::MessagePurpose::of(&schedule));
         for mut program in [pruned.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)] {
             let report = verify(&program);
@@ -111,8 +113,8 @@ fn subjects() -> Vec<Program> {
     programs
 }
 
-/// Generates distinct mutants of the tasks until there are `wanted` or no more are found, and checks each. Calls `on` with the number done
-/// so far.
+/// Generates distinct mutants of the programs of [`tasks`] until there are `wanted` or no more are found, and checks each mutant. Calls
+/// `on` with the number of mutants checked so far.
 pub fn mutants(wanted: u64, seed: u64, on: impl FnMut(u64)) -> BTreeMap<Mutation, Tally> {
     mutants_of(&subjects(), wanted, seed, on)
 }
@@ -144,7 +146,7 @@ pub fn mutants_of(subjects: &[Program], wanted: u64, seed: u64, mut on: impl FnM
     tallies
 }
 
-/// Checks a mutant that may be equivalent to the original: it is missed only if it is accepted and gives wrong results.
+/// Checks a mutant that may be equivalent to the original: it counts as missed only if the verifier accepts it and it gives wrong results.
 pub fn check_mutant(mutant: &Program, what: &dyn std::fmt::Display, seed: u64, tally: &mut Tally) {
     judge(mutant, what, false, seed, tally);
 }
@@ -186,7 +188,8 @@ pub struct RandomOutcome {
 }
 
 /// Generates `wanted` programs with random parameters, topologies and counts, as schedules or lowered, and checks each: three executions
-/// in a row, and for some a sequence with another program on the same segment. Calls `on` with the number done so far.
+/// in sequence, and for some programs also a sequence with another program on the same segment. Calls `on` with the number of programs
+/// checked so far.
 pub fn random_programs(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> RandomOutcome {
     let mut random = Random::new(seed);
     let mut grown = RandomOutcome::default();
@@ -228,7 +231,8 @@ fn check_random(
     }
 }
 
-/// Checks a program in a sequence with another one on the same segment, by verifier and interpreter, in one case of four.
+/// Checks a program in a sequence with another program on the same segment, by verifier and interpreter. Does so for one in four programs
+/// on a single node.
 fn beside_another(program: &Program, random: &mut Random) -> Result<(), String> {
     let topology = &program.topology;
     if topology.regions(Level::NODE) != 1 || topology.ranks() < 2 || random.below(4) > 0 {
@@ -311,7 +315,7 @@ fn locality(random: &mut Random, depth: u32) -> Expression {
     Expression::Locality { level, inside: Box::new(inside), lanes }
 }
 
-/// Generates nodes with or without sockets, even or uneven, in any placement, with at most 16 ranks.
+/// Generates a topology: nodes with or without sockets, of equal or different sizes, in any placement, with at most 16 ranks.
 fn topology(random: &mut Random) -> Topology {
     let (mut nodes, mut ranks) = (Vec::new(), 0);
     for _ in 0..1 + random.below(6) {
@@ -334,7 +338,8 @@ fn topology(random: &mut Random) -> Topology {
     format!("{}{placement}", nodes.join(",")).parse().expect("a topology")
 }
 
-/// Generates a number of ranks and a form: up to one factor that scatters, up to two that reduce, and the mirror of the first.
+/// Generates a number of ranks and a factorization: at most one group with reduce_scatter steps only, at most two groups that end with
+/// allgather steps, and then the allgather steps of the first group.
 fn factors(random: &mut Random) -> (u32, Vec<Factor>) {
     let gathers = |f: u32, random: &mut Random| {
         let (mut ports, mut covered) = (Vec::new(), 1);

@@ -9,12 +9,12 @@
 //!                other     put line i ── signal ─────────────────────────────────────────────────── wait for its leader ── get
 //! ```
 //!
-//! So p ranks read p − 1 cache lines each. With groups of g ranks only the first of each group, its leader, exchanges with the other
-//! leaders: for p = 64 and g = 8, 168 cache lines are transferred instead of 4,032, at the price of two more flags in sequence. Groups
-//! consist of consecutive ranks, so all reductions keep rank order.
+//! If a vector fits into one cache line, each of p ranks reads p − 1 cache lines in the flat form. With groups of g ranks only the first
+//! rank of each group, its leader, exchanges data with the other leaders: for p = 64 and g = 8 all ranks together read 168 cache lines
+//! instead of 4,032, at the price of two more flags in sequence. Groups consist of consecutive ranks, so all reductions keep rank order.
 //!
-//! A fast rank could put its next vector while a slow one still reads. If all ranks wait for all, the closing barrier prevents that, and
-//! lowering replaces it by two halves of the segment used in turn; the tree uses a ring of slots instead.
+//! A fast rank could put its next vector into its line while a slow rank still reads the line. The flat form prevents this by a closing
+//! barrier, which lowering replaces by two halves of the segment used in turn; the tree uses a ring of slots instead.
 
 use bruckner_schedule::{Area, Flag, Level, Place, Problem, Rank, Round, Set, Topology};
 
@@ -25,7 +25,7 @@ use crate::{Algorithm, Builder};
 pub struct ShmAllreduce {
     /// Number of ranks in a group, which has one leader; 1 for the flat form.
     pub group: u32,
-    /// How ranks exchange through the segment, and so how successive executions are kept apart.
+    /// How ranks exchange data through the segment, which also determines how successive executions are kept apart.
     pub through: Exchange,
 }
 
@@ -41,7 +41,8 @@ impl Algorithm for ShmAllreduce {
         let mates = leader + 1..p.min(leader + group);
         let all = Set::from(0..problem.chunks());
         let place = |area| Place::new(area, all.clone());
-        // Line of the group's result: after those of all ranks, at the leader's number, and so beside a flag of the leader.
+        // The line of the group's result comes after the lines of all ranks. Its number is p plus the leader's number, so it lies beside a
+        // flag of the leader.
         let (line, result) = (|at| Area::Shared(Level::NODE, at), Area::Shared(Level::NODE, p + leader));
         let mut b = Builder::new();
         // If there is nothing to put on the ring, no rank enters the ring, and no rank may wait for flags.
@@ -76,7 +77,7 @@ impl Algorithm for ShmAllreduce {
         }
         let leaders = || (0..p).step_by(group as usize);
         wait_for_all(&mut b, &mut leaders());
-        // Read the own data from `own`, not from the own line, whose cache lines the other ranks have fetched to read.
+        // Read this rank's vector from `own`, not from its line in the segment, whose cache lines the other ranks have fetched.
         let given: Vec<Area> = leaders().map(|at| if at == me { own } else { line(at) }).collect();
         b.reduce_all(Area::Out, &given, &all);
         if !mates.is_empty() {

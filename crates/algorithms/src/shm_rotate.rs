@@ -1,8 +1,8 @@
 //! Allreduce through one node's shared memory, pieces in rotation (Jocksch et al., section 4, long messages).
 //!
-//! All ranks together fill one line of the segment, each with its own piece. Then, p − 1 times, each rank combines its data with the next
-//! piece, which the rank after it has just released; it waits for no other rank. Data is touched once, and the segment holds one vector
-//! instead of p. A rank copies the piece that it finished to its output while the others finish theirs.
+//! All ranks together fill one line of the segment, each with one piece of its vector. Then, p − 1 times, each rank combines its data with
+//! the next piece, which the rank after it has just released; it waits for no other rank. Every rank reads its vector only once, and the
+//! segment holds one vector instead of p. While other ranks finish their last pieces, a rank copies its finished piece to its output.
 //!
 //! ```text
 //! rank i    put piece i ── signal ── wait for i+1 ── piece i+1 ⊕= ── signal ── wait for i+1 ── piece i+2 ⊕= ── …

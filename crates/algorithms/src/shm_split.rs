@@ -1,8 +1,8 @@
 //! Allreduce through one node's shared memory, where each rank reduces a piece (Jocksch et al., section 4, short messages).
 //!
-//! Every rank copies its vector into a line of the segment. After a barrier it reduces its own piece over all lines, and after a second
-//! barrier it copies the pieces of all ranks. Every rank reduces n/p elements of p lines instead of n: more barriers but less arithmetic
-//! than [`crate::shm`], so this suits many ranks and longer vectors.
+//! Every rank copies its vector of n elements into a line of the segment. After a barrier it reduces one piece over all p lines, and after
+//! a second barrier it copies the pieces of all ranks. A rank reduces n/p elements of each line instead of n, which takes more barriers
+//! but less arithmetic than [`crate::shm`], so this algorithm suits many ranks and longer vectors.
 //!
 //! ```text
 //! rank i    put line i ── barrier ── piece i of line p = line 0 ⊕ (line 1 ⊕ …) ── barrier ── out = line p

@@ -1,8 +1,8 @@
 //! User-supplied algorithms: a schedule as text, for one collective on one topology, verified when it is read.
 //!
 //! ```text
-//! file(my.bruck)        where a person names it
-//! file(my.bruck:7363…)  the same with what the file says, as ranks tell each other
+//! file(my.bruck)        as a user writes it
+//! file(my.bruck:7363…)  with the text of the file in hexadecimal, as ranks send it to each other
 //! ```
 //!
 //! A file name alone does not define an algorithm: the process that was given the name reads the file through [`embed_files`], and all
@@ -18,7 +18,7 @@ use bruckner_schedule::{Collective, Counts, Document, Problem, Rank, Round, Sche
 
 use crate::Algorithm;
 
-/// A schedule read from a file, and its proven properties.
+/// A schedule read from a file, and the properties that the verifier proved.
 #[derive(Clone, Debug)]
 pub struct UserSchedule(Arc<Inner>);
 
@@ -37,9 +37,9 @@ struct Inner {
 /// Properties of a schedule's reductions that the verifier proved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Proven {
-    /// All ranks compute the same expression.
+    /// Whether all ranks combine operands in the same way, so that their results have the same bits.
     pub consistent: bool,
-    /// Expressions keep rank order.
+    /// Whether operands are combined in rank order.
     pub ordered: bool,
 }
 
@@ -58,8 +58,8 @@ impl Hash for UserSchedule {
 }
 
 impl UserSchedule {
-    /// Reads and verifies a schedule: a single execution, and three in a row, where segments are as the last execution left them. Returns
-    /// the reason if the schedule is refused.
+    /// Reads and verifies a schedule: one execution, and three executions in sequence, each with the segments as the execution before left
+    /// them. Returns the reason if the verifier refuses the schedule.
     pub fn new(name: &str, text: &str) -> Result<UserSchedule, String> {
         let document = read(text).map_err(|error| error.to_string())?.document;
         let Document::Schedule(schedule) = document else {
@@ -69,7 +69,7 @@ impl UserSchedule {
         if said as u32 != all {
             return Err(format!("the schedule describes {said} of {all} ranks; it must describe all of them"));
         }
-        // A proof for empty pieces would not cover pieces with data.
+        // A proof for pieces without data would not cover pieces with data.
         if !matches!(schedule.problem.counts, Counts::Equal(count) if count >= schedule.problem.pieces.max(1)) {
             return Err("the schedule must have equal counts with at least one element per piece; it is then used for all sizes".into());
         }
@@ -82,12 +82,12 @@ impl UserSchedule {
         Ok(UserSchedule(Arc::new(inner)))
     }
 
-    /// Name of the file.
+    /// Returns the name of the file.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Proven properties of the reductions.
+    /// Returns the properties of the reductions that the verifier proved.
     pub fn proven(&self) -> Proven {
         self.0.proven
     }
@@ -102,12 +102,12 @@ impl UserSchedule {
         self.0.problem.collective == collective && self.0.topology == *topology
     }
 
-    /// Collective that the schedule implements.
+    /// Returns the collective that the schedule implements.
     pub fn collective(&self) -> Collective {
         self.0.problem.collective
     }
 
-    /// Collective and topology of the schedule, as text for messages.
+    /// Returns the collective and the topology of the schedule as text for messages.
     pub fn purpose(&self) -> String {
         format!("{} on {}", self.0.problem.collective, self.0.topology)
     }
@@ -141,7 +141,7 @@ impl Algorithm for UserSchedule {
     }
 }
 
-/// Returns one or several expressions with the text of the file added, in hexadecimal, to each `file(NAME)`. `read` reads a file.
+/// Returns a text with expressions in which each `file(NAME)` is extended by the text of the file, in hexadecimal. `read` reads a file.
 pub fn embed_files(text: &str, read: impl Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut all = String::new();
     let mut rest = text;
@@ -157,7 +157,7 @@ pub fn embed_files(text: &str, read: impl Fn(&str) -> Result<String, String>) ->
     Ok(all + rest)
 }
 
-/// Returns expressions with file names alone, without the texts of the files, for display.
+/// Returns a text with expressions, for display, in which each `file(…)` has only the name of the file.
 pub fn strip_files(text: &str) -> String {
     let mut all = String::new();
     let mut rest = text;
@@ -205,7 +205,7 @@ mod tests {
         Task::new(Collective::Allreduce, topology.parse().unwrap()).counts(Counts::Equal(6))
     }
 
-    /// The schedule of any algorithm, printed and read back, is the same algorithm on that topology.
+    /// Checks that the schedule of any algorithm, printed and read back, is the same algorithm on that topology.
     #[test]
     fn what_is_written_down_is_the_same_algorithm() {
         for by in ["recursive-doubling", "locality(node)", "rabenseifner", "leader(node, between=ring)"] {

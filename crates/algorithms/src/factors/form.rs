@@ -1,7 +1,7 @@
-//! Factors and ports checked against a number of ranks, and the arithmetic of digits, offsets and shifts.
+//! Factorizations checked against a number of ranks, and the arithmetic of digits, offsets and shifts.
 //!
-//! Each factor is a digit of the rank number and of the fraction number. The fraction at *offset* 0 is the one that the rank itself would
-//! keep, and a shift goes towards higher ranks of a group. In these relative numbers all ranks behave alike.
+//! Rank numbers and fraction numbers are written in digits, one digit for each factor. The fraction at *offset* 0 from a rank is the one
+//! whose digits are the rank's own, and a shift goes towards higher ranks of a group. In these relative numbers all ranks do the same.
 
 use crate::expression::Factor;
 
@@ -9,9 +9,9 @@ use crate::expression::Factor;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Digit {
     pub(super) factor: u32,
-    /// Distance in ranks between neighbours in a group.
+    /// Difference of the rank numbers of neighbours in a group.
     pub(super) stride: u32,
-    /// Distance in fractions between neighbours in this digit.
+    /// Difference of the fraction numbers of neighbours in this digit.
     pub(super) weight: u64,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Shift {
     pub(super) by: u32,
 }
 
-/// The steps of one group of a form: its digit, and the ports of each reduce_scatter and allgather step.
+/// The steps of one group of a factorization: its digit, and the number of ports of each reduce_scatter step and each allgather step.
 #[derive(Clone, Debug)]
 pub(super) struct Phase {
     pub(super) digit: usize,
@@ -30,7 +30,7 @@ pub(super) struct Phase {
     pub(super) gathers: Vec<u32>,
 }
 
-/// Factors and ports that were checked against a number of ranks.
+/// A factorization that was checked against a number of ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     pub(super) digits: Vec<Digit>,
@@ -38,8 +38,8 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Checks that the factors multiply to the number of ranks, that groups which only scatter come first and are gathered again in
-    /// reverse order at the end, and that each group has exactly the steps it needs.
+    /// Creates the form. Checks that the product of the factors is the number of ranks, that groups with reduce_scatter steps only come
+    /// first and are gathered again in reverse order at the end, and that each group has exactly the steps that it needs.
     pub(super) fn new(factors: &[Factor], ranks: u32) -> Result<Form, String> {
         let (mut digits, mut phases, mut scattered) = (Vec::<Digit>::new(), Vec::new(), Vec::new());
         let mut product = 1u32;
@@ -98,12 +98,12 @@ impl Form {
         Ok(Form { digits, phases })
     }
 
-    /// Whether there are several groups, as in the paper's Fig. 9.
+    /// Returns whether there are several groups, as in the paper's Fig. 9.
     pub(super) fn grouped(&self) -> bool {
         self.phases.len() > 1
     }
 
-    /// Number, from 1, of the group that a step belongs to.
+    /// Returns the number, from 1, of the group that a step belongs to.
     pub(super) fn group_of(&self, step: usize) -> usize {
         let steps = |phase: &Phase| phase.scatters.len() + phase.gathers.len();
         let ends = self.phases.iter().scan(0, |end, phase| {
@@ -113,12 +113,12 @@ impl Form {
         ends.take_while(|&end| end <= step).count() + 1
     }
 
-    /// The number of ranks, which is also the number of fractions.
+    /// Returns the number of ranks, which is also the number of fractions.
     pub(super) fn ranks(&self) -> u32 {
         self.digits.iter().map(|d| d.factor).product()
     }
 
-    /// Number of the fraction at an offset from the own fraction of `rank`.
+    /// Returns the number of the fraction at an offset from the own fraction of `rank`.
     pub(super) fn fraction(&self, rank: u32, offset: u64) -> u64 {
         let in_digit = |d: &Digit| {
             let own = u64::from(rank / d.stride % d.factor);
@@ -127,32 +127,32 @@ impl Form {
         self.digits.iter().map(in_digit).sum()
     }
 
-    /// The number of digits.
+    /// Returns the number of digits.
     pub(super) fn digits(&self) -> usize {
         self.digits.len()
     }
 
-    /// Number of ranks in each group of a digit.
+    /// Returns the number of ranks in each group of a digit.
     pub(super) fn factor(&self, digit: usize) -> u64 {
         self.digits[digit].factor.into()
     }
 
-    /// Whether a digit has a phase without allgather steps: it is scattered completely, and gathered again at the end.
+    /// Returns whether a digit has a group with reduce_scatter steps only, whose fractions are gathered again at the end.
     pub(super) fn is_scattered(&self, digit: usize) -> bool {
         self.phases.iter().any(|phase| phase.digit == digit && phase.gathers.is_empty())
     }
 
-    /// Largest number of ports of any reduce_scatter step.
+    /// Returns the largest number of ports of any reduce_scatter step.
     pub(super) fn most_ports(&self) -> u32 {
         self.phases.iter().flat_map(|phase| &phase.scatters).copied().max().unwrap_or(0)
     }
 
-    /// Value of one digit of an offset.
+    /// Returns the value of one digit of an offset.
     pub(super) fn part(&self, digit: Digit, offset: u64) -> u64 {
         offset / digit.weight % u64::from(digit.factor)
     }
 
-    /// Rank reached from `rank` by a shift.
+    /// Returns the rank that a shift reaches from `rank`.
     pub(super) fn shift(&self, rank: u32, shift: Shift) -> u32 {
         let digit = self.digits[shift.digit];
         let own = rank / digit.stride % digit.factor;

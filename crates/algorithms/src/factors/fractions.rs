@@ -1,4 +1,4 @@
-//! Sets of fractions, built as runs from ranges of digit values instead of one number at a time.
+//! Sets of fractions, computed as runs (regular sequences of numbers) from ranges of digit values.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use bruckner_schedule::{Run, Set};
 use super::form::{Digit, Form};
 
 impl Form {
-    /// Returns the fractions with a value of `digit` at one of `offsets` from the rank's own, and with any value (`full`) or the rank's
-    /// own value of each other digit. Offsets may wrap around once; the numbers ascend before and after the wrap.
+    /// Returns the fractions whose value of `digit` is the rank's own value plus one of `offsets`. Every other digit takes all values if
+    /// it is `full`, otherwise only the rank's own value. Offsets may wrap around once; the numbers ascend before and after the wrap.
     pub(super) fn fractions(&self, rank: u32, full: &[bool], digit: usize, offsets: Range<u64>) -> Set {
         let f = u64::from(self.digits[digit].factor);
         let own = |d: &Digit| u64::from(rank / d.stride % d.factor);
@@ -31,7 +31,7 @@ impl Form {
     }
 }
 
-/// Returns all numbers whose digits lie in these ranges, most significant digit first, as one run if they are regular.
+/// Returns all numbers whose digits lie in these ranges, most significant digit first; they are one run if they form a regular sequence.
 fn product(digits: Vec<(Range<u64>, u64)>) -> Vec<Run> {
     let mut runs = vec![Run::new(0, 1, 0, 1)];
     for (range, weight) in digits.into_iter().rev() {

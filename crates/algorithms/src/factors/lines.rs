@@ -1,5 +1,5 @@
-//! All lines that the paper lists for a form, dead or alive; used for its listing, not for its schedule. There are at least p² lines, so
-//! this is for few ranks; [`super::live`] computes the live ones in closed form.
+//! All lines (partial sums of fractions) that the paper lists for a factorization, dead or alive; used for its listing, not for its
+//! schedule. There may be p² lines, so this is for few ranks; [`super::live`] computes the live lines in closed form.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use rustc_hash::FxHashMap as HashMap;
 
 use super::form::{Form, Phase, Shift};
 
-/// Origin of a line that an allgather step adds.
+/// Source of a line that an allgather step adds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
-    /// Shift to the peer that sends the line.
+    /// Shift from the rank to the peer that sends the line.
     pub(super) peer: Shift,
-    /// Number of the line at the peer.
+    /// Number of the line at the peer that sends it.
     pub(super) peer_line: usize,
-    /// Own line that is combined with the received one: the last one of the same fraction.
+    /// This rank's line that is combined with the received line: the rank's last line of the same fraction, if it has one.
     pub(super) parent: Option<usize>,
 }
 
@@ -29,30 +29,30 @@ pub(super) struct Line {
     source: Option<Source>,
 }
 
-/// One port of a reduce_scatter step: lines sent to one peer, and own lines to which those of another peer are added.
+/// One port of a reduce_scatter step: the lines sent to one peer, and this rank's lines to which the lines of another peer are added.
 #[derive(Clone, Debug)]
 pub(super) struct Moves {
     pub(super) forward: Shift,
     pub(super) backward: Shift,
-    /// Pairs of a line sent and the own line to which the corresponding received line is added.
+    /// Pairs of line numbers: a line sent, and this rank's line to which the corresponding received line is added.
     pub(super) pairs: Vec<(usize, usize)>,
 }
 
-/// One port of an allgather step, and all lines received through it, dead ones too.
+/// One port of an allgather step, and all lines received through it, including lines that no result needs.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) backward: Shift,
     pub(super) lines: Range<usize>,
 }
 
-/// One step, the same for all ranks in rank-relative numbers.
+/// One step, the same for all ranks in numbers relative to the rank.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Scatter { ports: Vec<Moves>, kept: Vec<usize> },
     Gather { ports: Vec<Port> },
 }
 
-/// All lines and steps of a form.
+/// All lines and steps of a factorization.
 pub(super) struct Lines {
     pub(super) all: Vec<Line>,
     /// Number of input lines; these come first in `all`.
@@ -88,15 +88,16 @@ impl Lines {
         lines
     }
 
-    /// Returns the origin of a line that an allgather step added.
+    /// Returns the source of a line that an allgather step added.
     ///
     /// # Panics
-    /// If the line is one of the input.
+    /// If the line is an input line.
     pub(super) fn source(&self, line: usize) -> &Source {
         self.all[line].source.as_ref().expect("gathered lines have a source")
     }
 
-    /// Adds a reduce_scatter step, which keeps the first `next` fractions of a window; returns the lines that stay.
+    /// Adds a reduce_scatter step, in which a rank keeps the first `next` of its `window` fractions of a group; returns the lines that it
+    /// keeps.
     fn scatter(&mut self, form: &Form, digit: usize, current: &[usize], window: u32, next: u32) -> Vec<usize> {
         let d = form.digits[digit];
         let part = |line: usize| form.part(d, self.all[line].offset) as u32;
@@ -113,7 +114,8 @@ impl Lines {
         kept
     }
 
-    /// Adds the allgather steps of a group and returns the complete lines: those that combine `window` values.
+    /// Adds the allgather steps of a group, before which each rank holds `window` fractions of the group. Returns the complete lines,
+    /// which combine the values of `window` ranks.
     fn gather(&mut self, form: &Form, phase: &Phase, base: &[usize], window: u32) -> Vec<usize> {
         let d = form.digits[phase.digit];
         let f = d.factor;

@@ -1,5 +1,5 @@
-//! Closed form of the live lines in one group's allgather steps: those that a result depends on. Its size is bounded by the numbers of
-//! steps and ports, not by the number of ranks.
+//! Closed form of the *live* lines in the allgather steps of one group: the partial sums that a result depends on. Its size is bounded by
+//! the numbers of steps and ports, not by the number of ranks.
 //!
 //! A group has f members and f fractions. Before the allgather steps a member holds w of the fractions, at offsets 0 … w−1 from its own
 //! number. *Line (r, o)* of a member is the sum of the fraction at offset o + r (mod f) over this member and the r members after it; r is
@@ -12,40 +12,41 @@
 //!
 //! The results are the lines (r, 0) for r ≥ w − 1 and (f − 1, o) for o ≥ 1: each is the sum over the w members that held its fraction.
 //!
-//! So the live lines are the *column* of lines (r, 0), and the *rows* of lines (r, o) for a few r; both are stored as ranges.
+//! So the live lines are a *column*, some of the lines (r, 0), and *rows*, the lines (r, o) of a few reaches r; both are stored as ranges.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bruckner_schedule::set::merge;
 
-/// Area that holds the slots of a line.
+/// Area in which a line is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Slot {
-    /// Area of the fractions that the rank held before the steps.
+    /// The line is stored in the area of the fractions that the rank held before the steps.
     Base,
-    /// Area of the results.
+    /// The line is stored in the area of the results.
     Result,
-    /// A private line, numbered within the group.
+    /// The line is stored in the private line with this number within the group.
     Line(u32),
 }
 
-/// Lines received through one port that share source slot, destination slot and combination partner.
+/// Lines received through one port that have the same area at the sender, the same area here, and the same area of the lines that they are
+/// combined with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
     /// Offsets of the fractions, each below f.
     pub(super) offsets: Range<u64>,
-    /// Slot that holds the lines at the sender.
+    /// Area that holds the lines at the sender.
     pub(super) given: Slot,
     pub(super) into: Slot,
-    /// Slot of the own lines that are combined with the received ones, if any.
+    /// Area of this rank's lines that are combined with the received lines; `None` if the received lines are only stored.
     pub(super) with: Option<Slot>,
 }
 
 /// One port of an allgather step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Port {
-    /// Distance, in members of the group, to the rank received from.
+    /// Distance, in members of the group, to the rank that sends the lines.
     pub(super) by: u64,
     pub(super) pieces: Vec<Piece>,
 }
@@ -75,16 +76,17 @@ pub(super) fn common(a: &Range<u64>, b: Range<u64>) -> Range<u64> {
 pub(super) struct Group {
     pub(super) f: u64,
     pub(super) w: u64,
-    /// Shift of each port, ascending, and the number of reaches received through it.
+    /// For each port, in ascending order, its shift and the number of reaches of the lines that it receives; the lines of one port are a
+    /// *batch*.
     pub(super) batches: Vec<(u64, u64)>,
     pub(super) column: Stretches,
-    /// Live offsets from 1 on, for each reach.
+    /// For each reach r, the offsets o ≥ 1 of the live lines (r, o).
     pub(super) rows: BTreeMap<u64, Stretches>,
-    /// Private line numbers: key (reach, true) for a row, (batch, false) for the column lines of a batch.
+    /// Private line numbers. Key (reach, true) is a row; key (shift of a port, false) is the column lines received through that port.
     pub(super) numbers: BTreeMap<(u64, bool), u32>,
 }
 
-/// Own lines that received lines are combined with: column lines of some reaches, or lines of one row at some offsets.
+/// This rank's lines that received lines are combined with: column lines of some reaches, or lines of one row at some offsets.
 pub(super) enum Parent {
     None,
     Column(Range<u64>),
@@ -96,7 +98,8 @@ impl Group {
         self.batches.iter().rev().map(|&(by, _)| by).find(|&by| by <= reach).unwrap_or(0)
     }
 
-    /// Splits offsets of row `r`, received with shift `by`, by the own lines that the received ones are combined with.
+    /// Splits the offsets of row `r`, which the port with shift `by` receives, by this rank's lines that the received lines are combined
+    /// with.
     pub(super) fn parents_of_row(&self, by: u64, r: u64, offsets: &Range<u64>) -> Vec<(Range<u64>, Parent)> {
         let (f, w, s) = (self.f, self.w, r - by + 1);
         let near = common(offsets, 0..w.saturating_sub(s));
@@ -153,7 +156,7 @@ impl Group {
     }
 }
 
-/// Returns the allgather steps of a group of `f` ranks, each of which holds `w` fractions.
+/// Returns the allgather steps of a group of `f` ranks, each of which holds `w` of the group's fractions before the steps.
 pub(super) fn live(f: u64, w: u64, ports: &[u32]) -> Live {
     let (mut covered, mut steps) = (1, Vec::new());
     for &q in ports {

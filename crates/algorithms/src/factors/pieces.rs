@@ -1,4 +1,4 @@
-//! The lines that a port receives, with their slots and the slots of the lines that they are combined with.
+//! The lines that a port receives, with the areas that store them and the areas of the lines that they are combined with.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ impl Group {
         }
     }
 
-    /// Returns the slots of the column lines at these reaches, as ranges of reaches with a common slot.
+    /// Returns the areas of the column lines (r, 0) for these reaches r, as ranges of reaches with the same area.
     fn column_slots(&mut self, reaches: Range<u64>) -> Vec<(Range<u64>, Slot)> {
         let mut slots = Vec::new();
         let mut from = reaches.start;
@@ -37,7 +37,7 @@ impl Group {
         slots
     }
 
-    /// Returns the lines received by the port with shift `by`, which brings `count` reaches.
+    /// Returns the lines that the port with shift `by` receives: live lines of the `count` reaches from `by` on.
     pub(super) fn port(&mut self, by: u64, count: u64) -> Port {
         let (f, w, reaches) = (self.f, self.w, by..(by + count).min(self.f));
         let mut pieces = Vec::new();

@@ -1,8 +1,8 @@
-//! Listing of a form in the notation of the paper's Figures 8 and 9: STAGE, FRAC, TO and FROM.
+//! Listing of a factorization in the notation of the paper's Figures 8 and 9: STAGE, FRAC, TO and FROM.
 //!
 //! A stage lists the lines that a rank has after a step. TO names the ranks to which the next step sends a line, FROM the sources of the
-//! line in the last step, as `rank|line`. Live lines are numbered without gaps. Dead lines are commented out with `#`, and, as in the
-//! paper, listed only for forms with one group.
+//! line in the last step, as `rank|line`. Live lines (those that a result depends on) are numbered without gaps. Dead lines are commented
+//! out with `#`, and, as in the paper, listed only for factorizations with one group.
 
 use std::fmt::Write;
 
@@ -19,7 +19,8 @@ struct Entry {
 }
 
 impl Factored {
-    /// Prints the listing for one rank. All lines are computed, dead ones too, so this is for small numbers of ranks.
+    /// Returns the listing for one rank. All lines are computed, including lines that no result needs, so this is for small numbers of
+    /// ranks.
     pub fn stages(&self, rank: Rank) -> String {
         Listing { form: &self.form, lines: Lines::new(&self.form) }.stages(rank)
     }

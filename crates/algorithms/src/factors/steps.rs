@@ -1,4 +1,4 @@
-//! Operations of one rank at each step of a form.
+//! Operations of one rank at each step of a factorization.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::form::{Form, Shift};
 use super::live::{Live, Port, Slot, live};
 use crate::Builder;
 
-/// Private line for data received through a port of a reduce_scatter step; line 0 has the values it is added to.
+/// Returns the private line for data received through a port of a reduce_scatter step; this data is then added to the rank's own values.
 fn temporary(port: usize) -> Area {
     Area::Line(1 + port as u32)
 }
@@ -18,7 +18,7 @@ pub(super) struct View<'a> {
     pub(super) b: Builder,
     pub(super) form: &'a Form,
     pub(super) rank: u32,
-    /// For each digit: whether the rank holds all its fractions, or only the own one.
+    /// For each digit, whether the rank holds fractions with all values of the digit, or only with its own value.
     pub(super) full: Vec<bool>,
     /// Area that holds the rank's current values.
     pub(super) held: Area,
@@ -27,7 +27,7 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Place of the fractions at offsets of a digit, for all values of the other digits that the rank holds.
+    /// Returns the place of the fractions at offsets of a digit, for all values of the other digits that the rank holds.
     fn place(&self, area: Area, digit: usize, offsets: Range<u64>) -> Place {
         Place::new(area, self.form.fractions(self.rank, &self.full, digit, offsets))
     }
@@ -37,14 +37,14 @@ impl View<'_> {
         self.b.message(Message { end, payload: Payload::Data, places, peer, tag: Tag(0) });
     }
 
-    /// Writes the reduce_scatter steps of a group, which shrink the rank's window of fractions; returns the final window.
+    /// Adds the reduce_scatter steps of a group. Returns the number of the group's fractions that the rank then still holds.
     pub(super) fn scatter(&mut self, digit: usize, ports: &[u32]) -> u64 {
         let f = self.form.factor(digit);
         let mut window = f;
         for &q in ports {
             let next = window.div_ceil(u64::from(q) + 1);
             let kept = if self.held == Area::In { Area::Line(0) } else { self.held };
-            // The first step sends directly from the input, and copies the fractions that stay into a private line.
+            // The first step sends directly from the input, and copies the fractions that the rank keeps into a private line.
             let given = self.held;
             if self.held == Area::In {
                 let (to, from) = (self.place(kept, digit, 0..next), self.place(Area::In, digit, 0..next));
@@ -70,7 +70,7 @@ impl View<'_> {
         window
     }
 
-    /// Writes the allgather steps of a group in which a rank holds `window` fractions; results go to the area `results`.
+    /// Adds the allgather steps of a group, before which a rank holds `window` of the group's fractions; results go to the area `results`.
     pub(super) fn gather(&mut self, digit: usize, window: u64, ports: &[u32], results: Area) {
         let f = self.form.factor(digit);
         let Live { steps, lines } = live(f, window, ports);

@@ -1,12 +1,13 @@
 //! Replaces a closing barrier by two halves of the segment, used in turn.
 //!
-//! A barrier at the end keeps the next execution out of the segment until all ranks have left this one. If every rank of the region
-//! synchronises with every other during an execution anyway, it is enough that the next execution uses the other half: before a rank
-//! reaches the execution after the next, it has synchronised with all others in the next.
+//! A barrier at the end keeps the next execution out of the segment until all ranks have finished this one. If every rank of the region
+//! synchronises with every other during an execution anyway, the barrier is not needed, provided that the next execution uses the other
+//! half of the segment: before a rank reaches the execution after the next, which uses this half again, it has synchronised with all
+//! others in the next.
 //!
-//! Ranks synchronise at another barrier of the same level, or by waiting for a flag of each other rank of the region. A region alternates
-//! only if all its ranks do so. A rank that is lowered alone, as at run time, decides for the whole region: in all algorithms of the
-//! catalogue its ranks decide alike, and ranks agree on the decision before they run.
+//! Ranks synchronise at another barrier of the same level, or by waiting for a flag of each other rank of the region. A region uses two
+//! halves only if all its ranks synchronise in this way. A rank that is lowered alone, as at run time, decides for the whole region: in
+//! all algorithms of the catalogue the ranks of a region come to the same decision, and ranks agree on the decision before they run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +15,20 @@ use bruckner_schedule::{Area, Code, Instr, Layout, Level, LocalOp, Program, Rank
 
 /// Runs the pass.
 pub fn run(mut program: Program) -> Program {
-    // If buffers are open, the barrier also ensures that all ranks have finished reading them.
+    // If ranks read each other's buffers directly, the barrier also ensures that all ranks have finished reading.
     let opens = |code: &Code| code.instrs.contains(&Instr::Local(LocalOp::Open));
     if program.ranks.values().any(opens) {
         return program;
     }
     let topology = program.topology.clone();
     let closed: BTreeSet<Level> = program.ranks.values().flat_map(|code| split(&code.instrs).1).collect();
-    // For each region: whether all its ranks in the program use and close the segment, and synchronise with all others before.
+    // For each region: whether all its ranks that are in the program use the segment, end with its barrier, and synchronise with all
+    // others before it.
     let mut ready: BTreeMap<(Level, u32), bool> = BTreeMap::new();
     for (&rank, code) in &program.ranks {
         let (body, closing) = split(&code.instrs);
         let used = used(body);
-        // A barrier may also close segments of other levels, so it stays unless each of these has a closing barrier of its own.
+        // A barrier may also protect segments of other levels, so it stays unless each of these has a closing barrier of its own.
         let all_closed = used.iter().all(|level| closing.contains(level));
         for &level in &closed {
             let does = all_closed && used.contains(&level) && closing.contains(&level);
@@ -50,8 +52,8 @@ pub fn run(mut program: Program) -> Program {
     program
 }
 
-/// Splits instructions into the work and the levels of the closing barriers: one for each level, innermost last. Any barrier before these
-/// belongs to the work.
+/// Splits instructions into the work and the levels of the closing barriers: at most one barrier for each level, innermost last. Barriers
+/// before the closing ones belong to the work.
 fn split(instrs: &[Instr]) -> (&[Instr], Vec<Level>) {
     let mut closing: Vec<Level> = Vec::new();
     for instr in instrs.iter().rev() {

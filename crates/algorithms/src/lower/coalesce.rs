@@ -43,7 +43,7 @@ fn channel(rank: Rank, message: &Message) -> Channel {
     }
 }
 
-/// For each end of a channel: the round and the payload of each message, in order.
+/// Round number and payload of each message, in order, for each channel and each of its two ends.
 struct RoundsOf(HashMap<(Channel, End), Vec<(usize, Payload)>>);
 
 impl RoundsOf {
@@ -60,7 +60,7 @@ impl RoundsOf {
         RoundsOf(rounds)
     }
 
-    /// Whether message number `turn` of a channel has the same round and payload as the one before, at both ends.
+    /// Returns whether message number `turn` of a channel has the same round and payload as the message before it, at both ends.
     fn belongs(&self, channel: Channel, turn: usize) -> bool {
         let at = |end| {
             let messages = self.0.get(&(channel, end))?;

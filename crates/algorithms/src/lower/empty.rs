@@ -1,8 +1,9 @@
 //! Drops chunks that all ranks know to be empty, and then the operations and messages that have no chunks left.
 //!
-//! So an allgather in which only the root's count is not zero becomes a broadcast along the same tree. Signals and barriers stay, because
-//! other operations may depend on the order they impose; only those that name their chunks are dropped if all of these are empty. For the
-//! same reason empty messages stay in a schedule that shares memory, unless flags alone order it.
+//! For example, an allgather in which only the root's count is not zero becomes a broadcast along the same tree. Signals and barriers
+//! stay, because other operations may depend on the order that they impose; only a signal, wait or ring entry that names its chunks is
+//! dropped if all these chunks are empty. For the same reason empty messages stay in a schedule that uses shared memory, unless a ring's
+//! flags order all accesses.
 
 use bruckner_schedule::{Level, LocalOp, Place, Places, Problem, Round, Schedule, Topology};
 
@@ -75,7 +76,7 @@ fn prune(problem: &Problem, purpose: MessagePurpose, mut round: Round) -> Option
     (round != Round::default()).then_some(round)
 }
 
-/// The slots of a place whose chunks have elements.
+/// Returns the slots of a place whose chunks have elements.
 fn filled(problem: &Problem, place: &Place) -> Place {
     Place { area: place.area, set: problem.nonempty(&place.set) }
 }

@@ -1,13 +1,14 @@
 //! Removes copies between private lines and the user's buffers.
 //!
-//! A slot of a private line that only ever holds a copy of the input is read from the input instead. A slot that is finally copied to the
-//! output, or to another line, is stored there from the start, if nothing else uses the destination before. Each rank is processed by
-//! itself. Operations name sets of slots, so a slot moves only if all slots of every operation that names it move.
+//! If a slot of a private line only ever holds a copy of the input, the pass reads the input instead. If a slot is finally copied to the
+//! output or to another line, the pass stores its value there from the start, unless something else uses the destination before. Each rank
+//! is processed by itself. Operations name sets of slots, so a slot moves only if all slots of every operation that names it move.
 
 use bruckner_schedule::{Area, Counts, End, LocalOp, Place, Round, Schedule, Set};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-/// Limit on the slots that a rank's operations name; above it the rank is unchanged, as the saving is small beside its data.
+/// Maximum number of slots that a rank's operations may name. With more slots the rank's rounds stay unchanged, because its data is large
+/// and the saved copies matter little.
 const MANY: u64 = 512;
 
 /// Runs the pass. It does nothing if lengths are known only locally, because slots then have no fixed addresses.
@@ -16,7 +17,7 @@ pub fn run(schedule: Schedule) -> Schedule {
         return schedule;
     }
     schedule.into(|_, mut rounds| {
-        // Chains of copies need several repetitions; each leaves fewer copies.
+        // Chains of copies need several repetitions, each of which removes some copies.
         for pass in [from_input, forward_to_destination] {
             while let Some(shorter) = pass(&rounds) {
                 rounds = shorter;
@@ -34,9 +35,9 @@ type Slot = (u32, u64);
 enum Access {
     Read,
     Write,
-    /// Written by a copy from this area.
+    /// The place is written by a copy from this area.
     Copied(Area),
-    /// Read by a copy to this area.
+    /// The place is read by a copy to this area.
     CopiedTo(Area),
 }
 
@@ -65,7 +66,7 @@ fn accesses(rounds: &[Round]) -> Vec<(&Place, Access)> {
     all
 }
 
-/// Replaces slots that only hold a copy of the input by the input; `None` if there are none.
+/// Replaces slots that only hold a copy of the input by the input; returns `None` if there are no such slots.
 fn from_input(rounds: &[Round]) -> Option<Vec<Round>> {
     let all = accesses(rounds);
     let copies = |access: &Access| *access == Access::Copied(Area::In);
@@ -102,7 +103,8 @@ fn from_input(rounds: &[Round]) -> Option<Vec<Round>> {
     replace(rounds, &moves, Area::In)
 }
 
-/// Moves slots whose last use is a copy to a place unused before, for the first line that has any; `None` if none has.
+/// Moves slots to the area that they are finally copied to, if nothing else uses the destination before. Handles the first line with such
+/// slots; returns `None` if there is none.
 fn forward_to_destination(rounds: &[Round]) -> Option<Vec<Round>> {
     let all = accesses(rounds);
     let is_private = |area: Area| matches!(area, Area::Line(_) | Area::Out);
@@ -167,7 +169,7 @@ fn keep_whole<'a>(places: impl Iterator<Item = &'a Place>, moves: &mut HashSet<S
     }
 }
 
-/// Moves slots to another area, and drops copies of a place to itself; `None` if `moves` is empty.
+/// Moves slots to another area, and drops copies of a place to itself; returns `None` if `moves` is empty.
 fn replace(rounds: &[Round], moves: &HashSet<Slot>, area: Area) -> Option<Vec<Round>> {
     if moves.is_empty() {
         return None;
@@ -184,7 +186,7 @@ fn replace(rounds: &[Round], moves: &HashSet<Slot>, area: Area) -> Option<Vec<Ro
         let local = std::mem::take(&mut round.local);
         for local in local {
             match local {
-                // The copy that filled the slots: it is reduced to the slots that stay.
+                // This copy filled the slots; it now copies only the slots that do not move.
                 LocalOp::Copy { to, from } if from.area == area && area == Area::In => {
                     let Area::Line(line) = to.area else {
                         round.local.push(LocalOp::Copy { to, from });

@@ -1,8 +1,8 @@
-//! From schedule to program: a chain of passes, one per file; input and output of each are verified in tests.
+//! From schedule to program: a chain of passes, one per file; tests verify the input and the output of each pass.
 //!
 //! | pass | from, to | what it does |
 //! |---|---|---|
-//! | [`empty`] | schedule, schedule | drops chunks that all know to be empty, and messages that carry nothing |
+//! | [`empty`] | schedule, schedule | drops chunks that all ranks know to be empty, and messages that carry nothing |
 //! | [`coalesce`] | schedule, schedule | joins messages between the same two ranks in the same round |
 //! | [`forward`] | schedule, schedule | removes copies between private lines and the user's buffers |
 //! | [`place`] | schedule, program | posts and finishes messages, and gives every line an offset in a buffer |
@@ -11,8 +11,8 @@
 //! | [`alternate`] | program, program | replaces the closing barrier by two halves of a segment used in turn |
 //! | [`unshare`] | program, program | replaces shared memory by messages within the node |
 //!
-//! Omitting values that no result needs (the paper's dead lines) is not a pass: [`crate::factors`] generates live lines only, because with
-//! many ranks the dead ones would be too many to generate.
+//! Omitting values that no result needs (the paper's dead lines) is not a pass: [`crate::factors`] generates only lines that a result
+//! depends on, because with many ranks there are too many dead lines to generate.
 
 pub mod alternate;
 pub mod coalesce;
@@ -30,10 +30,10 @@ pub use empty::MessagePurpose;
 /// How ranks of a node exchange data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OnNode {
-    /// Through a shared-memory segment.
+    /// Ranks exchange data through a shared-memory segment.
     #[default]
     Segment,
-    /// By messages, if no segment is available.
+    /// Ranks exchange data by messages, for nodes where no segment is available.
     Messages,
 }
 
@@ -52,7 +52,7 @@ pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
     lower_part(schedule, on_node, MessagePurpose::of(schedule), LineMemory::Shared)
 }
 
-/// Runs all passes on a schedule of some ranks: all of them if shared memory is to become messages.
+/// Runs all passes on a schedule of some ranks. For [`OnNode::Messages`], a schedule that uses shared memory must contain all ranks.
 pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: MessagePurpose, line_memory: LineMemory) -> Program {
     let schedule = forward::run(coalesce::run(empty::run(schedule.clone(), purpose)));
     let program = overlap::run(pack::run(place::run(schedule, line_memory), line_memory));

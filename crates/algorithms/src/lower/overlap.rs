@@ -1,14 +1,14 @@
 //! Starts messages early if the rounds of a program may overlap.
 //!
-//! A message moves up past the instructions before it, but not past one that writes its data, uses the memory it fills, or starts a
-//! message of the same channel, nor past more rounds than allowed. The memory of all messages in flight is compared, since an earlier
-//! start may overlap messages that finish later. Barriers and flags order accesses to shared memory; a message of private data may pass
-//! them.
+//! A message moves up past the instructions before it, but not past an instruction that writes its data, uses the memory it fills, or
+//! starts a message with the same peer, direction and tag, nor past more rounds than allowed. The memory of all messages in flight is
+//! compared, since a message that starts earlier may then be in flight together with messages that finish later. Barriers and flags order
+//! accesses to shared memory, so only messages of private data may move past them.
 
 use bruckner_schedule::addresses::{Addresses, Buffer};
 use bruckner_schedule::{Area, Code, End, Instr, LocalOp, Message, Place, Problem, Program, Request, Run, Set};
 
-/// Part of a buffer, as a run of elements.
+/// Part of a buffer: the buffer, and a regular sequence (run) of elements.
 type Stretch = (Buffer, Run);
 
 /// Runs the pass.
@@ -45,8 +45,8 @@ fn start_early(program: &Program, code: &Code) -> Code {
     Code { layout: code.layout.clone(), instrs: steps.into_iter().map(|step| step.instr).collect() }
 }
 
-/// Gives every message a unique request, and determines the memory that instructions access. The finish of a message accesses the memory
-/// of that message.
+/// Gives every message a unique request number, and determines the memory that each instruction accesses. The instruction that finishes a
+/// message accesses the memory of that message.
 fn number(problem: &Problem, code: &Code) -> Vec<Step> {
     let addresses = Addresses::new(problem, code);
     let in_chunks = problem.chunk_elements() == Some(1);
@@ -98,7 +98,8 @@ fn number(problem: &Problem, code: &Code) -> Vec<Step> {
     code.instrs.iter().map(step).collect()
 }
 
-/// Returns the earliest index in `steps` at which a message can start.
+/// Returns the earliest index in `steps` at which a message can start. With `passes_meetings` the message may move past barriers and
+/// flags.
 fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32, passes_meetings: bool) -> usize {
     let (mut at, mut passed) = (steps.len(), 0);
     while at > 0 {

@@ -36,7 +36,8 @@ pub fn run(program: Program, line_memory: LineMemory) -> Program {
     }))
 }
 
-/// Whether places are contiguous in one buffer. User buffers hold chunks in order, so these are checked without computing addresses.
+/// Returns whether places are contiguous in one buffer. User buffers hold chunks in order, so places in them are checked without computing
+/// addresses.
 fn is_one_stretch<'a>(
     problem: &'a Problem,
     code: &'a Code,
@@ -57,11 +58,12 @@ struct Packer<'a> {
     line_memory: LineMemory,
     placed: Vec<Placement>,
     instrs: Vec<Instr>,
-    /// Number of the next private line; `base` is the end of all other temporary memory, `used` the size in use after it.
+    /// Number of the next private line to add. `base` is the size of the temporary memory that was already in use; the added lines follow
+    /// it, and `used` is the size of those that messages in flight need.
     line: u32,
     base: u64,
     used: u64,
-    /// Requests in flight, each with the copies that follow once it is finished.
+    /// For each request in flight, the copies to run once it is finished.
     open: HashMap<Request, Vec<LocalOp>>,
 }
 
@@ -110,7 +112,7 @@ impl<'a> Packer<'a> {
         Code { layout, instrs: self.instrs }
     }
 
-    /// Returns the message on contiguous memory, and the copies that follow it.
+    /// Returns the message with its places in contiguous memory, and the copies to run once the message is finished.
     fn pack(&mut self, mut message: Message) -> (Message, Vec<LocalOp>) {
         let mut after = Vec::new();
         for place in &mut message.places {

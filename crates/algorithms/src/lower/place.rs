@@ -21,14 +21,15 @@ pub fn run(schedule: Schedule, line_memory: LineMemory) -> Program {
     }))
 }
 
-/// Slots of a line, and the first and the last round in which it is in use.
+/// Slots of a line, and the numbers of the first and the last round that use it.
 struct Use<'a> {
     sets: Vec<&'a Set>,
     first: usize,
     last: usize,
 }
 
-/// Limit on the blocks of a line; above it the line has memory for all slots from its lowest to its highest.
+/// Maximum number of separate ranges of slots of a line; with more ranges the line has memory for all slots from its lowest to its
+/// highest.
 const MANY: u64 = 4096;
 
 fn lay_out(problem: &Problem, rounds: &[Round], line_memory: LineMemory) -> Vec<Placement> {
@@ -62,7 +63,8 @@ fn places(round: &Round) -> impl Iterator<Item = &Place> {
     round.messages.iter().flat_map(|m| &m.places).chain(round.local.iter().flat_map(LocalOp::places))
 }
 
-/// Returns the lowest offset without lines in use in the same rounds, or without any line for [`LineMemory::Own`].
+/// Returns the lowest offset at which a line of length `len` overlaps no line that is in use in the same rounds; with [`LineMemory::Own`],
+/// no other line at all.
 fn first_fit(len: u64, line: &Use<'_>, placed: &[(Placement, u64, &Use<'_>)], line_memory: LineMemory) -> u64 {
     let meets = |other: &Use<'_>| other.first <= line.last && line.first <= other.last;
     let mut taken: Vec<(u64, u64)> = placed

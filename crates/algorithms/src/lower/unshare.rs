@@ -1,12 +1,12 @@
 //! Replaces shared memory by messages within the node, for systems where no segment is available.
 //!
-//! Every rank gets a private copy (a *shadow*) of the shared slots that it touches. The writer of each value that is read is known in
-//! advance: the program is free of races, so every order that its synchronisation allows gives the same writers, and one order is
-//! simulated. If the writer is another rank, a message carries the value: it is sent as soon as the value is written and received just
-//! before it is read. Flags and barriers are then no longer needed.
+//! Every rank gets a private copy (a *shadow*) of the shared slots that it touches. The pass must know which rank writes each value that
+//! is read. The program has no race conditions, so every order that its synchronisation allows gives the same writers, and it is enough to
+//! simulate one order. If the writer is another rank, a message carries the value: it is sent as soon as the value is written and received
+//! just before it is read. Flags and barriers are then no longer needed.
 //!
-//! Reads of another rank's buffers are handled alike: its input counts as written when the rank opens its buffers, its output when an
-//! operation fills it. The owner needs no shadow of its own buffers.
+//! Reads of another rank's buffers become messages in the same way: the input counts as written when its owner opens its buffers, the
+//! output when an operation fills it. The owner needs no shadow of its own buffers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,8 +23,8 @@ use super::lines::{drop_cost_claims, next_line};
 /// Runs the pass.
 ///
 /// # Panics
-/// If the program deadlocks in the simulation (one that the verifier accepts does not), or if shared lines overlap in memory (those placed
-/// by [`super::place`] do not).
+/// If the program deadlocks in the simulation (a program that the verifier accepts does not), or if shared lines overlap in memory (lines
+/// placed by [`super::place`] do not).
 pub fn run(program: Program) -> Program {
     let shares = |code: &Code| code.instrs.iter().flat_map(Instr::places).any(|place| is_shared(place.area));
     if !program.ranks.values().any(shares) {
@@ -53,7 +53,7 @@ type Channel = (Rank, Rank, Tag, End);
 /// A rank and the index of one of its instructions.
 type Moment = (Rank, u32);
 
-/// Values sent from one rank to another, after an instruction of the sender and before one of the receiver.
+/// Values sent from one rank to another, after instruction `from` of the sender and before instruction `to` of the receiver.
 struct Flow {
     from: Moment,
     to: Moment,
@@ -62,7 +62,7 @@ struct Flow {
     slots: Places,
 }
 
-/// The last writer of each slot of a line: rank and instruction.
+/// For each slot of a line, the rank that wrote it last and the index of the writing instruction.
 type Written = Vec<Option<Moment>>;
 
 /// Simulation of the program in one of the orders in which it can run.
@@ -77,9 +77,9 @@ struct Simulation<'a> {
     waited: HashMap<(Rank, Rank, Flag), u64>,
     barriers: HashMap<(Level, u32, u64), HashSet<Rank>>,
     passed: HashMap<(Rank, Level), u64>,
-    /// Last writers of shared slots, by line and region.
+    /// Last writers of shared slots, by line and region number.
     writers: HashMap<(Area, u32), Written>,
-    /// Writers of the values that each rank's shadow of a line already holds.
+    /// Writers of the values that each rank's private copy (shadow) of a line already holds.
     seen: HashMap<(Area, Rank), Written>,
     flows: Vec<Flow>,
 }
@@ -115,8 +115,8 @@ impl<'a> Simulation<'a> {
         let mut all = self.program.ranks.values().zip(&self.next);
         let done = all.all(|(code, next)| *next == code.instrs.len());
         assert!(done, "only programs that end can be lowered to messages");
-        // Each added message between two ranks has a tag of its own, because the order of receives may differ from that of sends. The tags
-        // start above those that the two ranks already use.
+        // Each added message between two ranks has a tag of its own, because the order of receives may differ from the order of sends. The
+        // new tags start above all tags that the two ranks already use.
         let mut tags: HashMap<(Rank, Rank), u32> = HashMap::default();
         for &(from, to, tag, _) in self.posted.keys() {
             let highest = tags.entry((from, to)).or_insert(0);
@@ -131,7 +131,7 @@ impl<'a> Simulation<'a> {
         self.flows
     }
 
-    /// Simulates one instruction of a rank; `false` if the rank must wait or has finished.
+    /// Simulates one instruction of a rank; returns `false` if the rank must wait or has finished.
     fn step(&mut self, rank: Rank, number: usize, code: &'a Code) -> bool {
         let Some(instr) = code.instrs.get(self.next[number]) else { return false };
         let now = (rank, self.next[number] as u32);
@@ -265,16 +265,17 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Rewrites one rank's code to use private shadows of the shared lines.
+/// Rewriter of one rank's code, which then uses private copies (shadows) of the shared lines.
 struct Rewriter<'a> {
     rank: Rank,
     lines: BTreeMap<Area, u32>,
-    /// Values received before instructions, by instruction; `leaving` has the values sent after instructions.
+    /// Values that this rank receives, ordered by the instruction before which they are received. `leaving` has the values that it sends,
+    /// ordered by the instruction after which they are sent.
     arriving: Vec<&'a Flow>,
     leaving: Vec<&'a Flow>,
     request: u32,
     out: Vec<Instr>,
-    /// Added sends in flight, and the shadow slots that they read.
+    /// Requests of added sends in flight, each with the slots that the send reads.
     sending: Vec<(Request, Places)>,
 }
 
@@ -358,7 +359,7 @@ impl<'a> Rewriter<'a> {
         Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: self.out }
     }
 
-    /// Adds an instruction, after finishing the added sends that still read the slots it writes.
+    /// Adds an instruction. If it writes slots that added sends in flight still read, these sends are finished first.
     fn push(&mut self, instr: Instr) {
         let out = &mut self.out;
         let written: &[Place] = match &instr {
@@ -386,8 +387,7 @@ impl<'a> Rewriter<'a> {
         out.push(instr);
     }
 
-    /// Returns the placements of the private lines unchanged, then those of this rank's private copies of shared lines, from `end` on.
-    /// Shared lines are left out.
+    /// Returns the placements of the private lines, unchanged, followed by those of the private copies (shadows) of shared lines.
     fn place(&self, placed: Vec<Placement>, problem: &Problem, mut end: u64) -> Vec<Placement> {
         let mut used: BTreeMap<Area, Vec<&Set>> =
             self.lines.values().map(|&line| (Area::Line(line), Vec::new())).collect();

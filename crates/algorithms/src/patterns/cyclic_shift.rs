@@ -1,7 +1,7 @@
 //! The cyclic shift (Bruck et al. 1997), with a separate number of ports for each step (Jocksch et al. 2021).
 //!
-//! A member that holds the blocks of h members, its own and the h − 1 after it, receives for each port j the blocks held by the member j·h
-//! further on; it then holds (ports + 1)·h blocks. The last step receives only the missing blocks.
+//! A member that holds the blocks of h members, its own and the next h − 1, receives through port j the h blocks that the member j·h
+//! further on holds; with q ports it then holds (q + 1)·h blocks. The last step receives only the missing blocks.
 //!
 //! ```text
 //! 5 members, one port   h = 1  0 ◄── 1        h = 2  0 ◄── 2, 3        h = 4  0 ◄── 4
@@ -15,7 +15,7 @@ use super::{Parcel, Pattern, PatternStep};
 
 /// The cyclic-shift allgather pattern.
 pub struct CyclicShift {
-    /// Number of ports in each step; steps with nothing left to receive are omitted.
+    /// Number of ports of each step; steps in which nothing is left to receive are omitted.
     pub ports: Vec<u32>,
 }
 

@@ -11,9 +11,9 @@ use bruckner_schedule::Set;
 
 use super::{Parcel, Pattern, PatternStep};
 
-/// Runs a pattern on the first `core` members and folds the other members onto them.
+/// Pattern in which the first `core` members run another pattern, also on behalf of the other members.
 pub struct Fold {
-    /// Number of members that run the pattern: at least half of all.
+    /// Number of members that run the inner pattern: at least half of all members.
     pub core: u32,
     /// The pattern that the first `core` members run.
     pub inside: Box<dyn Pattern>,

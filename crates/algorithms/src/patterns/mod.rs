@@ -44,14 +44,14 @@ pub struct Parcel {
 /// Messages that one member sends and receives concurrently.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PatternStep {
-    /// Parcels to send.
+    /// Messages that the member sends: for each receiver, the blocks.
     pub sends: Vec<Parcel>,
-    /// Parcels to receive.
+    /// Messages that the member receives: for each sender, the blocks.
     pub recvs: Vec<Parcel>,
 }
 
 impl PatternStep {
-    /// Creates a step that sends one parcel and receives one.
+    /// Creates a step that sends the blocks `give` to member `to` and receives the blocks `get` from member `from`.
     pub fn exchange(to: u32, give: Set, from: u32, get: Set) -> PatternStep {
         PatternStep { sends: vec![Parcel { peer: to, blocks: give }], recvs: vec![Parcel { peer: from, blocks: get }] }
     }

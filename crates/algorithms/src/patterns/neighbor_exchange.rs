@@ -7,7 +7,7 @@
 //! 6 members, member 2   step 0 ◄─► 3 (block 3)   step 1 ◄─► 1 (blocks 0 1)   step 2 ◄─► 3 (blocks 4 5)
 //! ```
 //!
-//! Cost: n/2 steps, n − 1 blocks. With an odd number of members the last one folds onto the first.
+//! Cost: n/2 steps, n − 1 blocks. With an odd number of members, the first member also acts for the last one (see [`Fold`]).
 
 use bruckner_schedule::Set;
 
@@ -32,7 +32,8 @@ impl Pattern for Even {
             let first = 2 * number.rem_euclid(pairs) as u64;
             Set::from(first..first + 2)
         };
-        // Number of the pair whose blocks arrive at step s: alternately on either side of the own pair, ever further away.
+        // Returns the number of the pair whose blocks arrive at step s: alternately a pair on one side of this member and on the other, at
+        // growing distance.
         let arriving = |s: i64| own + if s % 2 == 1 { -up * ((s + 1) / 2) } else { up * (s / 2) };
         (0..pairs)
             .map(|s| {

@@ -4,9 +4,9 @@
 //! 4 members   step 1  0 ◄─► 1, 2 ◄─► 3       step 2  0 ◄─► 2, 1 ◄─► 3
 //! ```
 //!
-//! If the number of members is not a power of two, the last members fold onto the first; see [`Fold`].
+//! If the number of members is not a power of two, the first members also act for the last ones; see [`Fold`].
 //!
-//! Cost: log2 n steps and n − 1 blocks; two more steps where members fold.
+//! Cost: log2 n steps and n − 1 blocks for a power of two, otherwise ⌊log2 n⌋ + 2 steps.
 
 use bruckner_schedule::Set;
 

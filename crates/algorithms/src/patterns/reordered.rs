@@ -1,20 +1,21 @@
 //! Reorders the members of a pattern to balance blocks of unequal sizes (Jocksch et al. 2021, section 2.2.3).
 //!
 //! A pattern that is balanced for equal blocks is not balanced for unequal ones. So members with small blocks are paired with members with
-//! large ones, then pairs with pairs, as in a tournament; the pattern runs on the members in the order of the leaves.
+//! large blocks, then pairs with pairs, and so on, as in a tournament. The pattern runs on the members in the order in which they stand in
+//! the final group.
 //!
 //! ```text
 //! sizes 1 2 6 9 10 11 14      2+14  6+11  9+10 │ 1 waits      1+(9 10)  (2 14)+(6 11)      1 9 10 2 14 6 11
 //! ```
 //!
-//! If a round of the tournament has an odd number of groups, the smallest waits and joins at the next odd round. Cost: that of the
-//! pattern, but no member sends far more than the others at any step.
+//! If a round of the tournament has an odd number of groups, the smallest group waits and joins at the next odd round. Cost: the steps of
+//! the pattern, but no member sends far more than the other members at any step.
 
 use bruckner_schedule::Set;
 
 use super::{Parcel, Pattern, PatternStep};
 
-/// Runs a pattern on members in another order.
+/// Pattern that runs on members in another order.
 pub struct Reordered {
     /// Member at each place of the order.
     order: Vec<u32>,
@@ -24,7 +25,7 @@ pub struct Reordered {
 }
 
 impl Reordered {
-    /// Wraps a pattern for members whose blocks have these sizes.
+    /// Creates the pattern for members whose blocks have the given sizes.
     pub fn new(sizes: &[u64], pattern: Box<dyn Pattern>) -> Reordered {
         let order = order(sizes);
         let mut place = vec![0; order.len()];

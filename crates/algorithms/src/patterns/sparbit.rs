@@ -1,8 +1,8 @@
 //! Sparbit (Loch and Koslovski 2021).
 //!
-//! Every member is the root of a binomial tree that carries its block; all trees run at once, each shifted by its root. Bruck doubles the
-//! distance while the data grows. Sparbit halves the distance, so large messages go to near members, and every block arrives at its final
-//! place without a last rotation.
+//! Every member is the root of a binomial tree that carries its block; all trees run at once, each shifted by its root. In Bruck's
+//! algorithm the distance doubles while the data grows. In Sparbit the distance halves, so large messages go to nearby members, and every
+//! block arrives at its final place without a last rotation.
 //!
 //! Path of the block of member 0 among 5 members, with distances 4, 2, 1:
 //!
