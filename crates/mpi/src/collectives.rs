@@ -1,7 +1,6 @@
 //! The collectives of the loaded MPI: blocking, nonblocking and persistent, with `int` or large counts.
 //!
-//! All arguments are integers or addresses, which the calling convention passes as words, so one calling routine is enough for all
-//! collectives.
+//! All arguments are integers or addresses, which the calling convention passes as 64-bit words, so one function can call all collectives.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::NonNull;
@@ -68,21 +67,21 @@ impl Function {
     }
 }
 
-/// Variant in which a collective is called; the example is `MPI_Bcast`.
+/// How a collective is called: blocking, nonblocking or persistent. The examples are for `MPI_Bcast`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Flavour {
-    /// Blocking, as `MPI_Bcast(…)`.
+    /// The call is blocking, as `MPI_Bcast(…)`.
     Blocking,
-    /// Nonblocking, as `MPI_Ibcast(…, request)`.
+    /// The call is nonblocking, as `MPI_Ibcast(…, request)`.
     Nonblocking,
-    /// Persistent, as `MPI_Bcast_init(…, info, request)`.
+    /// The call creates a persistent request, as `MPI_Bcast_init(…, info, request)`.
     Persistent,
 }
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Blocking, Flavour::Nonblocking, Flavour::Persistent];
 
-/// Address of a function; `None` if the library lacks it.
+/// Address of a function; `None` if the MPI library lacks the function.
 pub(crate) type Address = Option<NonNull<c_void>>;
 
 /// Addresses of the collectives, indexed by function, flavour, and whether counts are large (`MPI_Count`).
@@ -122,22 +121,23 @@ impl Collectives {
 }
 
 impl Mpi {
-    /// Returns the address of a collective; `None` if the MPI lacks it.
+    /// Returns the address of a collective, with counts of type `MPI_Count` if `wide`. `None` if the MPI lacks the function.
     #[inline(always)]
     pub fn address(&self, function: Function, flavour: Flavour, wide: bool) -> Option<NonNull<c_void>> {
         self.collectives.0[function as usize][flavour as usize][usize::from(wide)]
     }
 
-    /// Returns whether the MPI has a collective.
+    /// Returns whether the MPI has a collective, with counts of type `MPI_Count` if `wide`.
     #[inline]
     pub fn has(&self, function: Function, flavour: Flavour, wide: bool) -> bool {
         self.address(function, flavour, wide).is_some()
     }
 
-    /// Calls a collective with its arguments as words. If the MPI lacks it, the call fails with `MPI_ERR_COUNT`.
+    /// Calls a collective of the MPI, with its arguments as 64-bit words. If the MPI lacks the function, the call fails with
+    /// `MPI_ERR_COUNT`.
     ///
     /// # Safety
-    /// The words are as many as the function has arguments, and valid for it.
+    /// There is one word for each argument of the function, and the words are valid arguments.
     #[inline(always)]
     pub unsafe fn collective(
         &self,
@@ -147,7 +147,7 @@ impl Mpi {
         words: &[Handle],
     ) -> Result<(), MpiError> {
         let code = match self.address(function, flavour, wide) {
-            // SAFETY: the caller guarantees that the words are as many as the arguments, and valid.
+            // SAFETY: the caller guarantees one valid word for each argument.
             Some(address) => unsafe { invoke(address.as_ptr(), words) },
             None => self.constants.required("MPI_ERR_COUNT") as c_int,
         };
@@ -155,7 +155,7 @@ impl Mpi {
     }
 }
 
-/// Calls a function with its arguments as words.
+/// Calls a function with its arguments as 64-bit words.
 ///
 /// # Safety
 /// The function has `words.len()` arguments, all integers or addresses, and the words are valid for it.
@@ -164,7 +164,7 @@ pub(crate) unsafe fn invoke(function: *mut c_void, words: &[Handle]) -> c_int {
     macro_rules! with {
         ($($word:ident)*) => {{
             let &[$($word),*] = words else { unreachable!("counted") };
-            // SAFETY: integers and addresses are passed alike; the caller guarantees the number of arguments.
+            // SAFETY: integers and addresses are passed in the same way; the caller guarantees the number of arguments.
             unsafe {
                 let function: unsafe extern "C" fn($(with!(@type $word)),*) -> c_int = std::mem::transmute(function);
                 function($($word),*)

@@ -1,25 +1,25 @@
 //! Operations on communicators, and agreement among their ranks.
 //!
-//! All handles are valid by contract of the callers: they come from MPI, or from the user, who is responsible for them.
+//! All handles are valid by contract with the callers: they come from MPI, or from the user, who is responsible for their validity.
 
 use std::ffi::{c_int, c_void};
 
 use crate::functions::Handle;
 use crate::{Mpi, MpiError, check, registry};
 
-/// Operation that combines the values of all ranks in an agreement. It is idempotent, so a value may be included twice.
+/// Operation that combines the values of all ranks when they agree on a value. It is idempotent, so a value may be included twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AgreeOp {
-    /// The maximum.
+    /// The ranks agree on the maximum of their values.
     Max,
-    /// The minimum.
+    /// The ranks agree on the minimum of their values.
     Min,
-    /// Bitwise and.
+    /// The ranks agree on the bitwise and of their values.
     And,
 }
 
 impl AgreeOp {
-    /// Combines two values by this operation.
+    /// Returns the result of this operation on two values.
     pub fn join(self, a: u64, b: u64) -> u64 {
         match self {
             AgreeOp::Max => a.max(b),
@@ -46,7 +46,8 @@ impl Mpi {
         Ok(size as u32)
     }
 
-    /// Returns the number of processes that a process exchanges data with: its own group, or the remote group of an intercommunicator.
+    /// Returns the number of processes that a process exchanges data with in collectives: those of `comm`, or of the remote group of an
+    /// intercommunicator.
     pub fn peers(&self, comm: Handle) -> Result<u32, MpiError> {
         if !self.is_inter(comm)? {
             return self.size(comm);
@@ -65,11 +66,11 @@ impl Mpi {
         Ok(inter != 0)
     }
 
-    /// Creates an internal communicator with the same processes in the same order, whose errors are returned. Runs no user callbacks.
-    /// Collective.
+    /// Creates an internal communicator with the same processes in the same order. Its functions return errors instead of calling the
+    /// user's error handler, and no user callbacks run. Collective.
     pub fn create_internal(&self, comm: Handle) -> Result<Handle, MpiError> {
         let made = self.split(comm, 0)?;
-        // SAFETY: the communicator was just made, and the error handler is a constant.
+        // SAFETY: the communicator was just created, and the error handler is a constant.
         check("MPI_Comm_set_errhandler", unsafe {
             (self.f.comm_set_errhandler)(made, self.constants.required("MPI_ERRORS_RETURN"))
         })?;
@@ -81,21 +82,21 @@ impl Mpi {
     pub fn split(&self, comm: Handle, number: u32) -> Result<Handle, MpiError> {
         let rank = self.rank(comm)?;
         let mut made: u64 = 0;
-        // SAFETY: the handles are valid, and the cell fits the widest handle.
+        // SAFETY: the handles are valid, and `made` has space for the widest handle.
         check("MPI_Comm_split", unsafe {
             (self.f.comm_split)(comm, number as c_int, rank as c_int, (&raw mut made).cast())
         })?;
         Ok(self.read(made))
     }
 
-    /// Returns a communicator for packing. Its errors are returned if possible, so that MPI raises the error of an invalid datatype later,
-    /// in the user's own call.
+    /// Returns a communicator for `MPI_Pack` and `MPI_Unpack`. If possible it is one that returns errors, so that an invalid datatype
+    /// raises its error only later, in the user's own call.
     pub fn for_packing(&self) -> Handle {
         self.quiet.get().copied().unwrap_or_else(|| self.comm_world())
     }
 
-    /// Registers a function to be called during `MPI_Finalize`, while MPI still works: when an attribute of `MPI_COMM_SELF` is deleted.
-    /// Functions are called in reverse order of registration.
+    /// Registers a function to be called during `MPI_Finalize`, while MPI still works: MPI calls it when it deletes an attribute of
+    /// `MPI_COMM_SELF`. Functions are called in reverse order of registration.
     pub fn at_finalize(&self, call: fn()) -> Result<(), MpiError> {
         unsafe extern "C" fn delete(_comm: Handle, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
             // SAFETY: the value of the attribute is this function.
@@ -113,19 +114,19 @@ impl Mpi {
                 std::ptr::null_mut(),
             )
         })?;
-        // SAFETY: the handle is valid; the value is passed to the callback above.
+        // SAFETY: the handle is valid; the value of the attribute is passed to the callback above.
         check("MPI_Comm_set_attr", unsafe {
             (self.f.comm_set_attr)(self.constants.required("MPI_COMM_SELF"), key, call as *mut c_void)
         })
     }
 
-    /// Creates a communicator of the processes of `comm` that share memory with this one. Collective.
+    /// Creates a communicator of the processes of `comm` that share memory with this process. Collective.
     pub fn node(&self, comm: Handle) -> Result<Handle, MpiError> {
         let (shared, info) =
             (self.constants.required("MPI_COMM_TYPE_SHARED") as c_int, self.constants.required("MPI_INFO_NULL"));
         let rank = self.rank(comm)?;
         let mut made: u64 = 0;
-        // SAFETY: the handles are valid, and the cell fits the widest handle.
+        // SAFETY: the handles are valid, and `made` has space for the widest handle.
         check("MPI_Comm_split_type", unsafe {
             (self.f.comm_split_type)(comm, shared, rank as c_int, info, (&raw mut made).cast())
         })?;
@@ -135,17 +136,17 @@ impl Mpi {
     /// Frees a communicator that was created by a function of this module.
     pub fn free(&self, comm: Handle) {
         let mut cell = comm;
-        // SAFETY: the handle is valid; on a little-endian machine the first bytes of the cell are the handle, whatever its width.
+        // SAFETY: the handle is valid; on a little-endian machine the first bytes of `cell` are the handle, whatever its width.
         unsafe { (self.f.comm_free)((&raw mut cell).cast()) };
     }
 
-    /// Returns the ranks in `of` of all processes of `comm`, in order; `None` for processes that are not in `of`.
+    /// Returns, for each process of `comm` in order, its rank in `of`, or `None` if it is not in `of`.
     pub fn translate(&self, comm: Handle, of: Handle) -> Result<Vec<Option<u32>>, MpiError> {
         let size = self.size(comm)?;
         let (mut from, mut to) = (0u64, 0u64);
-        // SAFETY: the handle is valid, and the cell fits the widest handle.
+        // SAFETY: the handle is valid, and `from` has space for the widest handle.
         check("MPI_Comm_group", unsafe { (self.f.comm_group)(comm, (&raw mut from).cast()) })?;
-        // SAFETY: the handle is valid, and the cell fits the widest handle.
+        // SAFETY: the handle is valid, and `to` has space for the widest handle.
         check("MPI_Comm_group", unsafe { (self.f.comm_group)(of, (&raw mut to).cast()) })?;
         let ranks: Vec<c_int> = (0..size as c_int).collect();
         let mut found = vec![0 as c_int; size as usize];
@@ -169,12 +170,12 @@ impl Mpi {
         Ok(found.into_iter().map(|rank| (rank != undefined).then_some(rank as u32)).collect())
     }
 
-    /// Returns the error for a rank that receives more data than expected, or sends more than is received: `MPI_ERR_TRUNCATE`.
+    /// Returns the error for a rank that receives more data than it expects, or sends more data than is received: `MPI_ERR_TRUNCATE`.
     pub fn truncated(&self) -> MpiError {
         MpiError { call: "a collective", code: self.constants.required("MPI_ERR_TRUNCATE") as c_int }
     }
 
-    /// Returns the largest tag that the MPI allows.
+    /// Returns the largest tag that the MPI allows (`MPI_TAG_UB`), at least 32767.
     pub fn tag_limit(&self) -> u32 {
         let mut value: *const c_int = std::ptr::null();
         let mut found: c_int = 0;
@@ -188,8 +189,9 @@ impl Mpi {
         unsafe { *value }.max(32767) as u32
     }
 
-    /// Combines numbers over all processes of a communicator, by the MPI's own blocking allreduce. A nonblocking one is never used: the
-    /// user may have others under way on the same communicator, and Open MPI then mixes them up.
+    /// Combines each of `numbers` over all processes of a communicator, by the MPI's own blocking allreduce. A nonblocking allreduce is
+    /// not used, because the user may have other nonblocking collectives pending on the same communicator, and Open MPI then mixes them
+    /// up. Collective.
     pub fn agree(&self, comm: Handle, how: AgreeOp, numbers: &mut [u64]) -> Result<(), MpiError> {
         let op = self.constants.required(match how {
             AgreeOp::Max => "MPI_MAX",
@@ -215,7 +217,7 @@ impl Mpi {
         let size = self.size(comm)? as usize;
         let mut all = vec![0u64; size * mine.len()];
         let count = mine.len() as c_int;
-        // SAFETY: `all` has room for `count` numbers from each process.
+        // SAFETY: `all` has space for `count` numbers from each process.
         check("MPI_Allgather", unsafe {
             (self.f.allgather)(
                 mine.as_ptr().cast(),
@@ -230,7 +232,7 @@ impl Mpi {
         Ok(all)
     }
 
-    /// Broadcasts the text of rank 0 and returns it. Collective.
+    /// Broadcasts rank 0's text and returns it. Collective.
     pub fn share_text(&self, comm: Handle, text: &str) -> Result<String, MpiError> {
         let mut bytes = text.as_bytes().to_vec();
         let mut length = [bytes.len() as u64];

@@ -1,6 +1,6 @@
 //! Communicators that are being freed. While the MPI frees a communicator, it deletes its attributes in any order, and callbacks of the
-//! user's attributes may call collectives on it. MPICH does this only when no operation on the communicator is under way any more, which
-//! may be long after `MPI_Comm_free` has returned. Afterwards the handle may be used for another communicator.
+//! user's attributes may call collectives on the communicator. MPICH deletes the attributes only when all operations on the communicator
+//! are complete, which may be long after `MPI_Comm_free` has returned. Afterwards the handle may be used for another communicator.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,13 +10,14 @@ use crate::functions::Handle;
 #[derive(Debug, Default)]
 pub struct FreeingCommunicators(Mutex<List>);
 
-/// Identifies a call that frees a communicator. Two threads may be in calls with the same handle, if it was reused in between.
+/// Identifies a call that frees a communicator. Two threads may be in such calls with the same handle, if MPI has reused the handle in
+/// between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeId(u64);
 
 #[derive(Debug, Default)]
 struct List {
-    /// Number of freeing calls so far.
+    /// Number of calls so far that have begun to free a communicator.
     begun: u64,
     all: Vec<Entry>,
 }
@@ -25,7 +26,7 @@ struct List {
 struct Entry {
     id: FreeId,
     comm: Handle,
-    /// Whether our attribute was already deleted, as happens while a communicator is freed.
+    /// Whether MPI has already deleted our attribute of the communicator, which it does while it frees the communicator.
     deleted: bool,
 }
 
@@ -39,7 +40,7 @@ impl FreeingCommunicators {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the user starts to free a communicator that has our attribute. Returns an identifier of the call.
+    /// Records that the user begins to free a communicator that has our attribute. Returns an identifier of the call.
     pub fn free_begins(&self, comm: Handle) -> FreeId {
         let mut list = self.list();
         list.begun += 1;
@@ -48,12 +49,13 @@ impl FreeingCommunicators {
         id
     }
 
-    /// Records that our attribute of a communicator was deleted.
+    /// Records that MPI has deleted our attribute of a communicator.
     pub fn attribute_deleted(&self, comm: Handle) {
         self.list().all.iter_mut().filter(|one| one.comm == comm).for_each(|one| one.deleted = true);
     }
 
-    /// Records that a freeing call returns. If our attribute still exists, callbacks are yet to run, and the entry stays.
+    /// Records that a call that frees a communicator returns. If our attribute still exists, MPI will delete the attributes later, so the
+    /// entry stays.
     pub fn free_returned(&self, id: FreeId) {
         self.list().all.retain(|one| one.id != id || !one.deleted);
     }
@@ -82,7 +84,7 @@ mod tests {
         assert!(ending.contains(7));
         ending.free_returned(id);
         assert!(!ending.contains(7));
-        // The attribute is deleted later: the entry stays until the handle refers to another communicator.
+        // The attribute is deleted after the call returns, so the entry stays until the handle refers to another communicator.
         let id = ending.free_begins(7);
         ending.free_returned(id);
         ending.attribute_deleted(7);
@@ -91,8 +93,8 @@ mod tests {
         assert!(!ending.contains(7));
     }
 
-    /// The call of one thread that has freed a communicator has not returned yet, while another thread frees a new communicator with the
-    /// same handle.
+    /// One thread's call has freed a communicator but has not returned yet, while another thread frees a new communicator with the same
+    /// handle.
     #[test]
     fn a_handle_may_come_again_before_a_call_returns() {
         let ending = FreeingCommunicators::new();

@@ -1,4 +1,4 @@
-//! Exchange of individual messages, for measurements.
+//! Exchange of single messages, for measurements.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::transport::{MpiTransport, Requests};
 const TAG: u32 = 0;
 
 impl MpiTransport {
-    /// Posts all sends and receives at once, and waits until all are done. The same rank may occur several times.
+    /// Posts all sends and receives at once, and waits until all are complete. Several messages may have the same rank.
     pub fn exchange(
         &self,
         requests: &mut Requests,
@@ -25,12 +25,12 @@ impl MpiTransport {
         let mut posted = 0;
         let mut post = || {
             for (rank, data) in receives.iter_mut() {
-                // SAFETY: the buffer is borrowed until all posted messages are done.
+                // SAFETY: the buffer is borrowed until all posted messages are complete.
                 unsafe { self.recv(requests, posted, data.as_mut_ptr(), data.len(), peer(*rank)) }?;
                 posted += 1;
             }
             for (rank, data) in sends {
-                // SAFETY: the buffer is borrowed until all posted messages are done.
+                // SAFETY: the buffer is borrowed until all posted messages are complete.
                 unsafe { self.send(requests, posted, data.as_ptr(), data.len(), peer(*rank)) }?;
                 posted += 1;
             }
@@ -40,7 +40,7 @@ impl MpiTransport {
         self.finish(requests, 0..posted).and(result)
     }
 
-    /// Waits for a message from rank `from` without spinning: sleeps for `nap` between two tests.
+    /// Receives a message of one byte from rank `from` without spinning: sleeps for `nap` between two tests.
     pub fn recv_sleeping(&self, from: u32, nap: Duration) -> Result<(), TransportError> {
         let (mut requests, mut data) = (self.requests(1), [0u8; 1]);
         // SAFETY: the buffer lives until the message has arrived.

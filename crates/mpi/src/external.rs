@@ -1,4 +1,4 @@
-//! Collectives of another library, to be measured alongside those of the MPI.
+//! Collectives of another library, which are measured alongside the collectives of the MPI.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -9,15 +9,16 @@ use crate::functions::Handle;
 use crate::load::{Library, NoMpi};
 use crate::{Mpi, MpiError};
 
-/// A shared object that exports some MPI collectives under their own names: another library of collectives, or an adapter to one.
+/// A shared object that exports some MPI collectives under their MPI names: another library of collectives, or an adapter to such a
+/// library.
 pub struct ExternalCollectives {
     library: Library,
     functions: [Address; Function::ALL.len()],
 }
 
 impl ExternalCollectives {
-    /// Loads a shared object and runs its initialisers. The object resolves symbols in itself and in the libraries it is linked to first,
-    /// so that its MPI calls go there; its own symbols are invisible to others.
+    /// Loads a shared object and runs its initialisers. The object finds symbols first in itself and in the libraries it is linked to, so
+    /// its MPI calls go to those. Its own symbols are invisible to other objects.
     ///
     /// # Safety
     /// The initialisers of the object are harmless, and its functions with names of MPI collectives have the semantics of these
@@ -42,7 +43,7 @@ impl ExternalCollectives {
         self.functions[function as usize].is_some()
     }
 
-    /// Calls a collective of the shared object with its arguments as words.
+    /// Calls a collective of the shared object, with its arguments as 64-bit words.
     ///
     /// # Safety
     /// The requirements of [`Mpi::collective`] hold, and counts are C integers.

@@ -1,7 +1,7 @@
-//! The MPI families, and a table of all constants that are needed.
+//! The MPI families, and a table of all MPI constants that this library needs.
 //!
-//! A handle passed by value is a word; in memory it has the width of its family. Handles are 4-byte constants in MPICH, addresses of
-//! symbols in Open MPI, and small numbers in the MPI-5 ABI.
+//! This library stores every handle in 64 bits; in memory that MPI reads or writes, a handle has the width of the MPI's family. Handles
+//! are 4-byte constants in MPICH, addresses of symbols in Open MPI, and small numbers in the MPI-5 ABI.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -10,14 +10,14 @@ use bruckner_runtime::reduce::{ElementType, Operation};
 
 use crate::load::Library;
 
-/// MPI libraries with the same constants and the same handle width.
+/// A family of MPI libraries, which have the same constants and the same handle width.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Family {
     /// MPICH and its derivatives: Intel MPI, MVAPICH, Cray MPICH.
     Mpich,
     /// Open MPI.
     OpenMpi,
-    /// The standard ABI of MPI 5, regardless of the implementation.
+    /// The standard ABI of MPI 5, regardless of which MPI implements it.
     Abi,
 }
 
@@ -39,7 +39,7 @@ impl Family {
         }
     }
 
-    /// Returns the name of the family as shown to users.
+    /// Returns the name of the family that users see.
     pub fn name(self) -> &'static str {
         match self {
             Family::Mpich => "MPICH",
@@ -53,27 +53,28 @@ impl Family {
 #[derive(Clone, Copy, Debug)]
 enum Open {
     Number(i64),
-    /// The address of a symbol.
+    /// The value is the address of this symbol.
     Symbol(&'static CStr),
     Missing,
 }
 
-/// Meaning of a constant for this library, beyond its value.
+/// What an MPI constant means to this library, in addition to its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meaning {
-    /// The constant has no further meaning.
+    /// A constant that is neither a datatype nor an operation with reduction kernels.
     Plain,
-    /// A datatype whose elements the kernels support.
+    /// A datatype that the reduction kernels support, with its element type.
     Type(ElementType),
-    /// A datatype of this sort whose size must be queried: Fortran types and address types.
+    /// A datatype whose size must be queried, because it depends on the platform: Fortran types and address types.
     Sized(SizedKind),
-    /// A datatype that is only moved, or reduced by `MPI_Reduce_local`; MPI defines these operations for it.
+    /// A datatype without reduction kernels, with the operations that MPI defines for it. Its data is only copied, or reduced by
+    /// `MPI_Reduce_local`.
     Opaque(&'static [Operation]),
-    /// An operation that the kernels support.
+    /// An operation that the reduction kernels support.
     Op(Operation),
 }
 
-/// Sort of a datatype whose size depends on the platform.
+/// Kind of the elements of a datatype whose size depends on the platform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SizedKind {
     /// Signed integers.
@@ -229,8 +230,8 @@ table! {
     MPI_DOUBLE_INT            (0x8c000001) 0x229  ompi_mpi_double_int               Type(ElementType::F64Index);
     MPI_LONG_DOUBLE_INT       (0x8c000004) 0x22d  ompi_mpi_longdbl_int              Opaque(LOCATED);
 
-    // Fortran types: the element type follows from the size. Reductions of LOGICAL are left to MPI, because the value of `.true.` depends
-    // on the compiler.
+    // Fortran datatypes: the element type depends on the size. Values of LOGICAL are reduced by `MPI_Reduce_local`, because the
+    // representation of `.true.` depends on the compiler.
     MPI_CHARACTER             0x4c00011a   0x21e  ompi_mpi_character                Opaque(&[]);
     MPI_LOGICAL               0x4c00041d   0x218  ompi_mpi_logical                  Opaque(LOGICAL);
     MPI_INTEGER               0x4c00041b   0x219  ompi_mpi_integer                  Sized(SizedKind::Signed);
@@ -259,7 +260,7 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Returns the constants of a family; those that are symbols are looked up in the library.
+    /// Returns the constants of a family. Constants that are addresses of symbols are looked up in the library.
     pub(crate) fn of(family: Family, library: &Library, version: &str) -> Constants {
         let value = |row: &Row| match (family, row.open) {
             (Family::Mpich, _) => row.mpich.map(|n| n as u64),
@@ -280,20 +281,20 @@ impl Constants {
         Constants { values }
     }
 
-    /// Returns the constant with a name of `mpi.h`, if the family has it.
+    /// Returns the value of the constant with this name in `mpi.h`, if the family has the constant.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
 
-    /// Returns the constant with a name, for constants that every family has.
+    /// Returns the value of a constant that every family has.
     ///
     /// # Panics
-    /// If the family has no such constant; this crate uses only names from the table.
+    /// If the family has no constant of this name. This crate passes only names from the table that all families have.
     pub(crate) fn required(&self, name: &str) -> u64 {
         self.get(name).unwrap_or_else(|| panic!("{name} is not in the table"))
     }
 
-    /// Returns the values of all constants that have a [`Meaning`], with their meanings.
+    /// Returns the values and meanings of all constants that are datatypes, or operations with reduction kernels.
     pub(crate) fn meanings(&self) -> impl Iterator<Item = (u64, Meaning)> {
         ROWS.iter().filter(|row| row.meaning != Plain).filter_map(|row| Some((self.get(row.name)?, row.meaning)))
     }

@@ -4,10 +4,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::load::{Library, NoMpi};
 
-/// An MPI handle of any family, as a 64-bit word.
+/// An MPI handle of any MPI family, widened to 64 bits.
 pub type Handle = u64;
 
-/// Address of a handle, an array of handles, a status or a buffer to write; handles there have the width of the family.
+/// Address of a buffer to write, of a status, or of one or several handles, which have the width of the MPI's family in memory.
 pub(crate) type At = *mut c_void;
 
 /// Address of a buffer to read.
@@ -125,7 +125,7 @@ type Envelope = unsafe extern "C" fn(Handle, *mut i64, *mut i64, *mut i64, *mut 
 /// Type of `MPI_Type_get_contents_c`: a datatype, the lengths of four arrays (integers, addresses, large counts, datatypes), the arrays.
 type Contents = unsafe extern "C" fn(Handle, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, At) -> c_int;
 
-/// Functions that not every MPI has.
+/// Functions that only some MPI libraries have.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionalFunctions {
     /// `MPI_Request_get_status_all`.

@@ -1,8 +1,9 @@
-//! Callbacks from inside MPI calls that wait.
+//! Hooks: mechanisms by which an MPI calls a function of this library while it waits inside an MPI call.
 //!
 //! A plan of several rounds that is started and not yet awaited must proceed while its rank waits in MPI for something else. Two MPIs let
-//! a library take part in their progress: Open MPI by a callback (`opal_progress_register`), MPICH 5 by tasks that it polls
-//! (`MPIX_Async_start`). Code that runs inside MPICH's progress must not request progress, so it only tests whether requests are complete.
+//! a library take part in their progress: Open MPI by a callback (`opal_progress_register`), and MPICH 5 by tasks that it polls
+//! (`MPIX_Async_start`). A function that MPICH calls during its progress must not make MPI progress itself, so it only tests whether
+//! requests are complete.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -12,16 +13,16 @@ use crate::functions::Handle;
 use crate::load::Library;
 use crate::{Mpi, MpiError};
 
-/// Function that returns whether a request is complete, without progress.
+/// Function that returns whether a request is complete, without making progress.
 pub(crate) type IsComplete = unsafe extern "C" fn(Handle) -> c_int;
 
 type Register = unsafe extern "C" fn(unsafe extern "C" fn() -> c_int) -> c_int;
 type Start = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void, Handle) -> c_int;
 
-/// Function that is called each time MPI makes progress; it returns whether there is still work to do.
+/// Function that an MPI calls during its progress. It returns whether there is still work to do.
 pub type Work = fn() -> bool;
 
-/// Mechanism by which an MPI calls other code during its progress.
+/// Mechanism by which an MPI calls a function of this library during its progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hook {
     OpenMpi { register: Register },
@@ -35,11 +36,11 @@ const PENDING: c_int = 0;
 const DONE: c_int = 1;
 
 static WORK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether MPI currently calls us: in Open MPI permanently once registered, in MPICH until a task is done.
+/// Whether MPI currently calls the work function: in Open MPI permanently once it is registered, in MPICH until its task is done.
 static INSIDE: AtomicBool = AtomicBool::new(false);
-/// Whether the program has called `MPI_Finalize`, after which MPICH accepts no more tasks.
+/// Whether the program has called `MPI_Finalize`. From then on MPICH accepts no more tasks.
 static FINALIZES: AtomicBool = AtomicBool::new(false);
-/// Whether a thread is executing the work function, which may call MPI, which calls us again.
+/// Whether a thread is executing the work function. The function may call MPI, which then calls it again.
 static WORKING: AtomicBool = AtomicBool::new(false);
 
 fn work() -> bool {
@@ -63,7 +64,7 @@ unsafe extern "C" fn poll(_thing: *mut c_void) -> c_int {
         return PENDING;
     }
     INSIDE.store(false, Ordering::SeqCst);
-    // Another thread may have started work in the meantime, and relied on this task.
+    // Another thread may have started an operation in the meantime, and found that this task was still running.
     if work() && !INSIDE.swap(true, Ordering::SeqCst) { PENDING } else { DONE }
 }
 
@@ -98,20 +99,20 @@ impl Hook {
 }
 
 impl Mpi {
-    /// Returns whether this MPI calls other code inside its waits.
+    /// Returns whether this MPI can call a function of this library while it waits.
     pub fn has_hook(&self) -> bool {
         self.hook.is_some()
     }
 
-    /// Records that the program calls `MPI_Finalize`.
+    /// Records that the program has called `MPI_Finalize`.
     pub fn finalizes() {
         FINALIZES.store(true, Ordering::Relaxed);
     }
 
-    /// Has `work` called inside every wait of MPI from now on, until it returns false. Every call must pass the same function.
+    /// Makes MPI call `work` during each of its waits from now on, until `work` returns false. Every call must pass the same function.
     pub fn work_inside(&self, work: Work) -> Result<(), MpiError> {
         WORK.store(work as *mut c_void, Ordering::Release);
-        // During `MPI_Finalize`, MPICH accepts no tasks: operations proceed only while they are waited for.
+        // During `MPI_Finalize`, MPICH accepts no tasks, so operations proceed only while a thread waits for them.
         if FINALIZES.load(Ordering::Relaxed) && matches!(self.hook, Some(Hook::Mpich { .. })) {
             return Ok(());
         }

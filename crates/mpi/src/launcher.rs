@@ -1,11 +1,11 @@
-//! Determines whether every rank of a job has the library loaded, without sending a message.
+//! Determines whether every rank of a job has loaded this library, without sending a message.
 //!
-//! Before it is certain that all ranks have the library, none may communicate: a rank without it would never answer. At that time the
-//! ranks have only in common how they were started, so each must reach the same conclusion from that alone:
+//! Before it is certain that all ranks have loaded the library, none may communicate, because a rank without it would never answer. At
+//! that time the ranks know only how they were started, so each must reach the same conclusion from that alone:
 //!
-//! - **`bruckner exec`** started this process, and has left a mark in the environment: a user who starts one rank of a program
-//!   with it starts all of them so. The mark names job and rank, so it is void in another job that this one starts. It names the
-//!   program, too, because a script or another program in between may remove the library from some ranks.
+//! - **`bruckner exec`** started this process, and has set an environment variable (the mark): a user who starts one rank of a
+//!   program with it starts all of them with it. The mark contains job and rank, so it is invalid in another job that this one
+//!   starts. It also contains the program, because a script or another program in between may remove the library from some ranks.
 //! - **One node**: all ranks have the launcher's environment. If a job consists of several programs, each process is checked for
 //!   the library.
 //! - **Hydra** (MPICH, Intel MPI) passes on the whole environment, unless an option forbids it. In that case the ranks on the
@@ -13,14 +13,13 @@
 //! - **srun** gives all tasks of a step the same environment.
 //!
 //! Open MPI's mpirun does not pass on its environment: `LD_PRELOAD` set before mpirun reaches only the ranks on its own node, `-x
-//! LD_PRELOAD` reaches all, and ranks cannot distinguish the two cases. PMIx could, but it cannot be queried before `MPI_Init` (Open MPI 5
-//! then fails), nor afterwards without waiting for ranks that never answer.
+//! LD_PRELOAD` reaches all, and ranks cannot distinguish the two cases. PMIx could distinguish them, but cannot be queried before
+//! `MPI_Init` (Open MPI 5 then fails), nor afterwards without waiting for ranks that never answer.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Environment variable that `bruckner exec` sets to the job, the rank and the file that it starts, so that a process can tell whether
-/// `bruckner exec` started it (see [`mark`]).
+/// Environment variable that `bruckner exec` sets to its mark: job, rank and program.
 pub const MARK: &str = "BRUCKNER_EXEC";
 
 /// Environment variables by which launchers tell a process its job and its rank.
@@ -35,10 +34,10 @@ const IDENTITY: [&str; 8] = [
     "SLURM_PROCID",
 ];
 
-/// Maximum number of ranks on a node whose processes are checked one by one.
+/// Maximum number of ranks on a node for which the process of each rank is checked.
 const MOST_SIBLINGS: usize = 512;
 
-/// Information that a process has about how its job was started.
+/// What a process knows about how its job was started.
 pub struct LaunchContext<'a> {
     /// Returns the value of an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
@@ -46,7 +45,8 @@ pub struct LaunchContext<'a> {
     pub parent: String,
     /// Command line of the parent's parent process.
     pub command: Vec<String>,
-    /// Returns whether all children of the parent process have the library; `None` if they are not the ranks of this node.
+    /// Returns whether all children of the parent process have loaded the library. `None` if they are not exactly the given number of
+    /// ranks.
     pub siblings: &'a dyn Fn(usize) -> Option<bool>,
     /// Number of ranks of the job.
     pub ranks: u32,
@@ -57,34 +57,34 @@ pub struct LaunchContext<'a> {
 /// Identity of a file, independent of its name: device and inode number.
 pub type FileId = (u64, u64);
 
-/// Program that `bruckner exec` started for this rank of this job.
+/// What `bruckner exec` started for this rank of this job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Started {
     /// `bruckner exec` was not used.
     Nothing,
-    /// This program, or a script of which the user has promised that it passes the library on.
+    /// `bruckner exec` started this program, or a script that passes the library on according to the user.
     This,
-    /// Another program, which in turn started this one.
+    /// `bruckner exec` started another program, which in turn started this program.
     Another,
 }
 
-/// Whether all ranks have the library.
+/// Whether all ranks have loaded the library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LibraryPresence {
-    /// All ranks have the library, for this reason.
+    /// All ranks have loaded the library. The text is the reason for this conclusion.
     All(&'static str),
     /// It is unknown whether all ranks have loaded the library. The text advises the user what to do.
     Unknown(String),
 }
 
-/// Returns the mark of `bruckner exec`: job, rank and the file that it starts, or `any` if the user promises that the file passes the
-/// library on.
+/// Returns the mark that `bruckner exec` sets: job, rank, and the file that it starts, or `any` if the user promises that this file passes
+/// the library on.
 pub fn mark(variable: &dyn Fn(&str) -> Option<String>, file: Option<FileId>) -> String {
     let file = file.map_or_else(|| "any".to_owned(), |(device, number)| format!("{device}:{number}"));
     format!("{} {file}", identity(variable))
 }
 
-/// Returns a text that identifies the job and rank of a process, as far as its launcher provides them.
+/// Returns a text that identifies the job and the rank of a process, as far as its launcher tells them.
 fn identity(variable: &dyn Fn(&str) -> Option<String>) -> String {
     let values = IDENTITY.map(|name| variable(name).unwrap_or_default());
     values.join(":")
@@ -102,7 +102,7 @@ impl LaunchContext<'_> {
         }
     }
 
-    /// Returns whether all ranks have the library. All ranks that have it get the same result.
+    /// Returns whether all ranks have loaded the library. All ranks that have loaded it get the same result.
     pub fn presence(&self) -> LibraryPresence {
         let number = |name: &str| (self.variable)(name).and_then(|value| value.trim().parse::<u32>().ok());
         let programs = number("OMPI_NUM_APP_CTX").unwrap_or(1);
@@ -120,7 +120,7 @@ impl LaunchContext<'_> {
         };
         let started = self.started();
         let marked = started == Started::This;
-        // If the job is on one node, all ranks see Hydra's command line, and so agree whether it has several programs.
+        // If the job is on one node, all ranks see Hydra's command line, and so agree on whether the job has several programs.
         let several =
             programs > 1 || (hydra && here == Some(self.ranks) && self.command.iter().any(|word| word == ":"));
         if marked && !several {
@@ -155,7 +155,8 @@ impl LaunchContext<'_> {
         ))
     }
 
-    /// Returns whether all ranks have the library, for this process as one of `ranks` ranks.
+    /// Returns whether all ranks of the job, `ranks` in number, have loaded the library, from the environment and the parent of this
+    /// process.
     pub fn presence_in_this_process(ranks: u32) -> LibraryPresence {
         let parent = std::os::unix::process::parent_id();
         let siblings = |ranks: usize| siblings(parent, ranks);
@@ -173,20 +174,21 @@ impl LaunchContext<'_> {
     }
 }
 
-/// Returns whether Hydra's options keep it from passing on its environment, without an exception for `LD_PRELOAD`.
+/// Returns whether Hydra's command line restricts which environment variables are passed on, and does not name `LD_PRELOAD`.
 fn withholds(command: &[String]) -> bool {
     let options = ["genvnone", "genvlist", "genvexcl", "envnone", "envlist", "envexcl"];
     let option = |word: &String| word.starts_with('-') && options.contains(&word.trim_start_matches('-'));
     command.iter().any(option) && !command.iter().any(|word| word.contains("LD_PRELOAD"))
 }
 
-/// Returns the parent's process number from the text of `/proc/PID/stat`: the second word after the name, which may contain any
-/// characters.
+/// Returns the parent's process number from the text of `/proc/PID/stat`. It is the second word after the name of the process, which may
+/// contain any characters.
 fn parent_of(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns whether all children of a process have this library loaded; `None` unless there are `ranks` children and all use MPI.
+/// Returns whether all children of process `parent` have loaded this library; `None` unless there are `ranks` children and all of them use
+/// MPI.
 fn siblings(parent: u32, ranks: usize) -> Option<bool> {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
     let children: Vec<&str> = children.split_whitespace().collect();
@@ -202,7 +204,7 @@ fn siblings(parent: u32, ranks: usize) -> Option<bool> {
         if files.iter().any(|file| file_id(file) == Some(own)) {
             continue;
         }
-        // A process without MPI is not a rank, but for example a script that starts one.
+        // A process without MPI is not a rank. It may be a script that starts a rank.
         let is_mpi =
             |file: &PathBuf| file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libmpi"));
         if !files.iter().any(is_mpi) {
@@ -213,7 +215,7 @@ fn siblings(parent: u32, ranks: usize) -> Option<bool> {
     Some(all)
 }
 
-/// Returns the identity of a file, independent of its name.
+/// Returns the identity of a file, which does not depend on the file's name.
 pub fn file_id(file: &Path) -> Option<FileId> {
     std::fs::metadata(file).ok().map(|about| (about.dev(), about.ino()))
 }
@@ -263,7 +265,7 @@ mod tests {
         assert!(is_all(&reach(&job("4"), "mpirun", "bash", None)));
         let LibraryPresence::Unknown(why) = reach(&job("2"), "mpirun", "bash", None) else { panic!("two nodes") };
         assert!(why.contains("`mpirun … bruckner exec PROGRAM`"), "{why}");
-        // The mark of this job and rank is valid, that of another is not.
+        // The mark for this job and rank is valid; marks for other jobs, ranks or programs are not.
         let marked = |mark| [job("2"), vec![(MARK, mark)]].concat();
         for mark in ["j:2:::::: 7:9", "j:2:::::: any"] {
             assert!(is_all(&reach(&marked(mark), "prted", "sshd", None)), "{mark}");
@@ -282,7 +284,7 @@ mod tests {
         assert!(!is_all(&reach(&[job("2"), vec![(MARK, "::::::: any")]].concat(), "prted", "sshd", Some(true))));
     }
 
-    /// Possibly only one of two programs was started by `bruckner exec`.
+    /// A job may have two programs of which only one was started by `bruckner exec`.
     #[test]
     fn hydra_may_start_several_programs() {
         let mark = ":::3:::: 7:9";
@@ -293,7 +295,7 @@ mod tests {
         assert!(!of(two, Some(false)) && !of(two, None) && of(two, Some(true)));
     }
 
-    /// A script started by `bruckner exec` may remove the library from some ranks; on a single node this is checked.
+    /// A script started by `bruckner exec` may remove the library from some ranks. On a single node this is checked.
     #[test]
     fn a_script_in_between_is_not_trusted() {
         let hydra = |local| vec![("MPI_LOCALNRANKS", local), ("PMI_RANK", "3"), (MARK, ":::3:::: 7:8")];
@@ -323,7 +325,7 @@ mod tests {
     #[test]
     fn srun_and_others() {
         assert!(is_all(&reach(&[("SLURM_PROCID", "1")], "slurmstepd", "", None)));
-        // Only the variables of a batch script: the ranks were started by something else.
+        // These are only the variables of a batch script: the ranks were started by another launcher.
         assert!(!is_all(&reach(&[("SLURM_PROCID", "0")], "launcher", "bash", None)));
     }
 

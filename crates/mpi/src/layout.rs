@@ -1,5 +1,5 @@
 //! Determines from the construction of a datatype whether its bytes lie in memory in the order in which they are sent. No data is packed
-//! to find out.
+//! for this.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use crate::functions::Handle;
 use crate::types::TypeLayout;
 use crate::{Mpi, registry};
 
-/// The MPI's numbers for the combiners, the ways in which a datatype can be constructed.
+/// The MPI's constants for the combiners: the ways to construct a datatype.
 #[derive(Clone, Copy, Debug)]
 struct Combiners {
     dup: i64,
@@ -23,7 +23,7 @@ struct Combiners {
     hindexed_block: i64,
     structure: i64,
     resized: i64,
-    /// Combiners of predefined datatypes, which must not be freed: those with a name, and Fortran types given by precision.
+    /// Combiners of predefined datatypes, which must not be freed: of named datatypes, and of Fortran datatypes given by precision.
     built_in: [i64; 4],
 }
 
@@ -47,10 +47,10 @@ impl Combiners {
     }
 }
 
-/// A list that is stored inline if it is short: most datatypes consist of few parts.
+/// A list that is stored inline if it is short, as it mostly is, because most datatypes consist of few components.
 type Few<T> = SmallVec<[T; 4]>;
 
-/// Construction of a datatype: its combiner, its integers (counts and lengths before displacements), and its component types.
+/// Construction of a datatype: its combiner, its integers (counts and lengths before displacements), and its component datatypes.
 struct Construction<'a> {
     mpi: &'a Mpi,
     combiner: i64,
@@ -66,7 +66,7 @@ impl Drop for Construction<'_> {
         };
         let mut last = None;
         for datatype in &self.types {
-            // Neighbouring components often have the same type.
+            // Neighbouring components often have the same datatype.
             let (_, is_derived) = *match &last {
                 Some(last @ (same, _)) if same == datatype => last,
                 _ => last.insert((*datatype, is_derived(*datatype))),
@@ -87,14 +87,15 @@ struct Envelope {
     types: i64,
 }
 
-/// Attribute value of a datatype whose bytes lie in order; it is one larger if they do not.
+/// Value of our attribute of a datatype whose bytes lie in the order in which they are sent. If they do not, the value is `IN_ORDER + 1`.
 const IN_ORDER: usize = 1;
 
-/// Maximum number of derived datatypes that are examined, and of list entries of each, before the order is given as unknown.
+/// Maximum number of derived datatypes that are examined, and (`MOST_NUMBERS`) of list entries of each. Beyond that the order counts as
+/// unknown.
 const MOST_TYPES: u32 = 16;
 const MOST_NUMBERS: i64 = 1 << 12;
 
-/// Attribute callback for deletion: the value is a plain number, so there is nothing to free.
+/// Callback with which MPI deletes the attribute. Its value is a plain number, so there is nothing to free.
 unsafe extern "C" fn keep(_of: Handle, _key: c_int, _value: *mut c_void, _extra: *mut c_void) -> c_int {
     0
 }
@@ -105,8 +106,8 @@ impl Mpi {
         COMBINERS.get_or_init(|| Combiners::of(self))
     }
 
-    /// Returns whether the bytes of a datatype, whose layout is `shape`, lie in the order in which they are sent. False if it has gaps, or
-    /// if the order is unknown.
+    /// Returns whether the bytes of a datatype with memory layout `shape` lie in the order in which they are sent. False if the datatype
+    /// has gaps, or if the order is unknown.
     pub fn is_in_order(&self, datatype: Handle, shape: &TypeLayout) -> bool {
         if !shape.has_no_gaps() || shape.size == 0 {
             return false;
@@ -117,8 +118,8 @@ impl Mpi {
         self.order(datatype, &mut { MOST_TYPES })
     }
 
-    /// Returns whether the bytes of a derived datatype without gaps lie in order. The result is cached as an attribute of the datatype,
-    /// unless it is as quick to determine again.
+    /// Returns whether the bytes of a derived datatype without gaps lie in the order in which they are sent. Examines at most `left`
+    /// further datatypes. The result is cached as an attribute of the datatype, unless it takes no longer to determine it again.
     fn order(&self, datatype: Handle, left: &mut u32) -> bool {
         let key = self.key_of_order();
         if let Some(known) = key.and_then(|key| self.kept_order(datatype, key)) {
@@ -134,10 +135,10 @@ impl Mpi {
         let Combiners { dup, contiguous, .. } = *self.combiners();
         let is_simple =
             [dup, contiguous].contains(&made.combiner) && made.types.iter().all(|part| self.types().is_named(*part));
-        // The result of a search that reached its limit is not cached.
+        // The result is not cached if the limit on the number of datatypes was reached.
         if let Some(key) = key.filter(|_| *left > 0 && !is_simple) {
             let value = if in_order { IN_ORDER } else { IN_ORDER + 1 };
-            // SAFETY: the handle is valid by contract; the value is a number. If it cannot be cached, it is determined again.
+            // SAFETY: the handle is valid by contract; the value is a number. If it cannot be cached, it is determined again later.
             unsafe { (self.f.type_set_attr)(datatype, key, value as *mut c_void) };
         }
         in_order
@@ -156,7 +157,7 @@ impl Mpi {
 
     fn kept_order(&self, datatype: Handle, key: c_int) -> Option<bool> {
         let (mut value, mut found): (*mut c_void, c_int) = (std::ptr::null_mut(), 0);
-        // SAFETY: the handle is valid by contract; MPI writes the value that was set.
+        // SAFETY: the handle is valid by contract; MPI writes the value that `order` has set.
         let code = unsafe { (self.f.type_get_attr)(datatype, key, (&raw mut value).cast(), &mut found) };
         (code == 0 && found != 0).then_some(value as usize == IN_ORDER)
     }
@@ -166,14 +167,14 @@ impl Mpi {
         let mut combiner: c_int = 0;
         if let Some(envelope) = self.extra.type_get_envelope_c {
             let [mut integers, mut addresses, mut counts, mut types] = [0i64; 4];
-            // SAFETY: the handle is valid by contract; there is a variable for each result.
+            // SAFETY: the handle is valid by contract; MPI writes each result to a variable of its own.
             let code =
                 unsafe { envelope(datatype, &mut integers, &mut addresses, &mut counts, &mut types, &mut combiner) };
             let combiner = combiner.into();
             return (code == 0).then_some(Envelope { combiner, integers, addresses, counts, types });
         }
         let [mut integers, mut addresses, mut types] = [0; 3];
-        // SAFETY: the handle is valid by contract; there is a variable for each result.
+        // SAFETY: the handle is valid by contract; MPI writes each result to a variable of its own.
         let code =
             unsafe { (self.f.type_get_envelope)(datatype, &mut integers, &mut addresses, &mut types, &mut combiner) };
         (code == 0).then(|| Envelope {
@@ -230,21 +231,21 @@ impl Mpi {
         Some(Construction { mpi: self, combiner, numbers: numbers.collect(), types })
     }
 
-    /// Returns whether the data of a component has no gaps and lies in order.
+    /// Returns whether the data of a component datatype has no gaps and lies in the order in which it is sent.
     fn is_ascending(&self, datatype: Handle, shape: &TypeLayout, left: &mut u32) -> bool {
         let dense = shape.lower == 0 && shape.span == shape.size as isize;
         dense && (self.types().is_named(datatype) || self.order(datatype, left))
     }
 
-    /// Returns whether the components of a datatype lie one behind the other, each in order. The caller has checked by the datatype's
-    /// shape that there are no gaps between them.
+    /// Returns whether the components of a datatype lie in memory one after the other, each with its bytes in order. The caller has
+    /// checked with the memory layout of the datatype that there are no gaps between components.
     fn ascends(&self, made: &Construction<'_>, left: &mut u32) -> bool {
         let c = self.combiners();
         let numbers = &made.numbers;
         let mut shapes: Few<TypeLayout> = Few::with_capacity(made.types.len());
         let mut last = None;
         for datatype in &made.types {
-            // Neighbouring components often have the same type.
+            // Neighbouring components often have the same datatype.
             if let (true, Some(shape)) = (last == Some(*datatype), shapes.last().copied()) {
                 shapes.push(shape);
                 continue;
@@ -290,7 +291,8 @@ impl Mpi {
     }
 }
 
-/// Returns whether blocks lie one behind the other. A block is given by its offset in bytes, its number of elements, and their shape.
+/// Returns whether blocks of elements lie in memory one after the other. A block is given by its offset in bytes, its number of elements,
+/// and the memory layout of an element.
 fn follow<'a>(mut blocks: impl Iterator<Item = (i64, i64, &'a TypeLayout)>) -> bool {
     let mut end = i64::MIN;
     blocks.all(|(at, length, shape)| {

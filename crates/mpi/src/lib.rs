@@ -1,9 +1,9 @@
-//! Calls the MPI library that is found at run time.
+//! Finds the MPI library at run time and calls it.
 //!
-//! No MPI is linked and no header is read. The MPI library is found among the objects that the process has loaded, its [`Family`] is
-//! determined by its symbols, and its functions are called by their `PMPI_` names through [`Mpi`]. [`MpiTransport`] carries a program's
-//! messages; [`locations`] determines which ranks share a node; [`Mpi::attach`] attaches state to a communicator; [`Tags`] allocates ranges of
-//! tags on an internal communicator that several communicators share.
+//! This crate links to no MPI and reads no MPI header. It finds the MPI library among the objects that the process has loaded, determines
+//! its [`Family`] from its symbols, and calls its functions by their `PMPI_` names through [`Mpi`]. [`MpiTransport`] transfers the
+//! messages of plans; [`locations`] determines which ranks share a node; [`Mpi::attach`] attaches state to a communicator; [`Tags`]
+//! allocates ranges of tags on an internal communicator that several communicators share.
 
 mod collectives;
 mod communicators;
@@ -41,45 +41,45 @@ pub use topology::{Location, is_pinned, locations, processes_and_cores};
 pub use transport::{MpiTransport, PostStyle, Requests};
 pub use types::{TypeLayout, Types};
 
-/// Error code that an MPI function returned.
+/// Error of an MPI function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{call} returned {code}")]
 pub struct MpiError {
-    /// Name of the function.
+    /// Name of the function that failed.
     pub call: &'static str,
     /// Error code that the function returned.
     pub code: i32,
 }
 
-/// The MPI library of this process, with its constants and functions.
+/// The MPI library that this process uses, with its constants and functions.
 pub struct Mpi {
-    /// The loaded library.
+    /// The MPI library as a loaded shared object.
     pub library: Library,
     /// Family of the library, which determines its constants and the width of its handles.
     pub family: Family,
-    /// Values of the library's constants.
+    /// Values of the MPI library's constants.
     pub constants: Constants,
     /// Functions that every MPI has.
     pub f: Functions,
-    /// Functions that not every MPI has.
+    /// Functions that only some MPI libraries have.
     pub extra: OptionalFunctions,
     pub(crate) collectives: Collectives,
     pub(crate) hook: Option<Hook>,
     name: String,
     width: usize,
-    /// Mask of the bits of a word that belong to a handle.
+    /// Mask of the bits of a 64-bit word that belong to a handle.
     mask: Handle,
     in_place: Handle,
     pub(crate) byte: Handle,
     pub(crate) uint64: Handle,
-    /// Null communicator; `null_type` and `null_op` are the null datatype and operation.
+    /// `MPI_COMM_NULL`; `null_type` and `null_op` are `MPI_DATATYPE_NULL` and `MPI_OP_NULL`.
     null_comm: Option<Handle>,
     pub(crate) null_type: Option<Handle>,
     pub(crate) null_op: Option<Handle>,
     pub(crate) status_ignore: *mut c_void,
     pub(crate) any_source: c_int,
     types: OnceLock<Types>,
-    /// An internal communicator, once there is one; its errors are returned and not raised.
+    /// An internal communicator, once one exists. Its functions return errors instead of calling the user's error handler.
     pub(crate) quiet: OnceLock<Handle>,
 }
 
@@ -91,7 +91,7 @@ unsafe impl Sync for Mpi {}
 static FOUND: OnceLock<Mpi> = OnceLock::new();
 
 impl Mpi {
-    /// Returns the MPI library that this process has loaded. Once found, it is cached.
+    /// Returns the MPI library that this process has loaded. The result is cached once the library is found.
     #[inline]
     pub fn find() -> Result<&'static Mpi, NoMpi> {
         match FOUND.get() {
@@ -106,7 +106,8 @@ impl Mpi {
         Ok(FOUND.get_or_init(|| mpi))
     }
 
-    /// Returns the MPI library of this process; if none is loaded, loads that of the launcher that started the process.
+    /// Returns the MPI library that this process has loaded. If there is none, loads the MPI library of the launcher that started the
+    /// process.
     pub fn find_or_load() -> Result<&'static Mpi, NoMpi> {
         match Mpi::find() {
             Err(NoMpi::NotLoaded) => {}
@@ -154,7 +155,7 @@ impl Mpi {
         self.width
     }
 
-    /// Returns the handle in a word that a caller passed, without the upper bits if a handle is narrower than a register.
+    /// Returns the handle in a 64-bit word that a caller passed. If handles are narrower than 64 bits, the upper bits are cleared.
     #[inline]
     pub fn handle(&self, word: Handle) -> Handle {
         word & self.mask
@@ -165,7 +166,7 @@ impl Mpi {
     /// # Safety
     /// The array has a handle at index `at`.
     pub unsafe fn handle_at(&self, handles: *const c_void, at: usize) -> Handle {
-        // SAFETY: the caller guarantees a handle at this index.
+        // SAFETY: the caller guarantees that there is a handle at this index.
         unsafe {
             match self.width {
                 4 => Handle::from(handles.cast::<u32>().add(at).read_unaligned()),
@@ -177,9 +178,9 @@ impl Mpi {
     /// Writes a handle to index `at` of an array of handles.
     ///
     /// # Safety
-    /// The array has room for a handle at index `at`.
+    /// The array has space for a handle at index `at`.
     pub unsafe fn put_handle(&self, handles: *mut c_void, at: usize, handle: Handle) {
-        // SAFETY: the caller guarantees room for a handle at this index.
+        // SAFETY: the caller guarantees that there is space for a handle at this index.
         unsafe {
             match self.width {
                 4 => handles.cast::<u32>().add(at).write_unaligned(handle as u32),
@@ -188,7 +189,7 @@ impl Mpi {
         }
     }
 
-    /// Returns the handle in a cell that an MPI function has written.
+    /// Returns the handle that an MPI function has written to a 64-bit variable.
     #[inline]
     fn read(&self, cell: u64) -> Handle {
         self.handle(cell)
@@ -199,7 +200,7 @@ impl Mpi {
         self.null_comm == Some(comm)
     }
 
-    /// Returns `MPI_COMM_WORLD`.
+    /// Returns the handle of `MPI_COMM_WORLD`.
     pub fn comm_world(&self) -> Handle {
         self.constants.required("MPI_COMM_WORLD")
     }
@@ -210,18 +211,18 @@ impl Mpi {
         data as Handle == self.in_place
     }
 
-    /// Returns the address that stands for `MPI_IN_PLACE`.
+    /// Returns the value of `MPI_IN_PLACE`.
     pub fn in_place(&self) -> *const c_void {
         self.in_place as *const c_void
     }
 
-    /// Returns the meaning of built-in datatypes and operations.
+    /// Returns the meaning of predefined datatypes and operations.
     pub fn types(&self) -> &Types {
         self.types.get_or_init(|| Types::of(self))
     }
 
-    /// Returns whether this MPI treats input and output in the same memory as an error: MPICH and its derivatives do, Open MPI does not.
-    /// This cannot be found out by a call: in Intel MPI's standard ABI, the error ends the job regardless of the error handler.
+    /// Returns whether this MPI treats input and output in the same memory as an error: MPICH and its derivatives do, Open MPI does not. A
+    /// test call cannot determine this, because in Intel MPI's standard ABI the error ends the job regardless of the error handler.
     #[inline]
     pub fn refuses_aliases(&self) -> bool {
         self.family != Family::OpenMpi
@@ -238,16 +239,17 @@ impl Mpi {
         started != 0 && ended == 0
     }
 
-    /// Returns whether the program continues after a process failure: Open MPI started with `--with-ft`.
+    /// Returns whether the program can continue after a process has failed, as in Open MPI started with `--with-ft`.
     pub fn survives_failures(&self) -> bool {
         // SAFETY: Open MPI's variable of this name is a boolean, which is set when MPI is initialised.
         self.library.symbol(c"ompi_ftmpi_enabled").is_some_and(|enabled| unsafe { *enabled.cast::<u8>() != 0 })
     }
 
-    /// Returns the function of a tool that is preloaded behind this library, if there is one. The dynamic linker finds a tool before the
-    /// MPI, which is recognised by its file or, if the MPI has several libraries, by its `PMPI_` names.
+    /// Returns the function `name` of a tool that is preloaded after this library, if there is such a tool. The dynamic linker finds a
+    /// tool before the MPI. What it finds is the MPI if it is the MPI's file or, as an MPI may have several libraries, if it also exports
+    /// `PMPI_Init`.
     pub fn function_of_tool(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: looks up a C string in the objects that are loaded behind the one with this code.
+        // SAFETY: looks up a C string in the objects that the dynamic linker searches after this library.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         let object = load::object_of(found)?;
         let is_the_mpis = self.library.is(&object) || Library::has_both_names(&object);
@@ -259,7 +261,7 @@ impl Mpi {
         self.library.symbol(name)
     }
 
-    /// Returns whether several threads may call MPI at once (`MPI_THREAD_MULTIPLE`); true if the query fails.
+    /// Returns whether several threads may call MPI at once (`MPI_THREAD_MULTIPLE`). Also returns true if the query fails.
     pub fn is_threaded(&self) -> bool {
         let mut given = 0;
         // SAFETY: the function writes one integer; MPI is running.
@@ -267,7 +269,7 @@ impl Mpi {
         code != 0 || Some(given as Handle) == self.constants.get("MPI_THREAD_MULTIPLE")
     }
 
-    /// Initialises MPI, for a command that is not itself an MPI program.
+    /// Initialises MPI, for a command of this project that runs as an MPI program.
     pub fn start(&self) -> Result<(), MpiError> {
         let (single, mut provided) = (self.constants.required("MPI_THREAD_SINGLE") as c_int, 0);
         // SAFETY: null arguments are allowed since MPI 2.
@@ -278,11 +280,11 @@ impl Mpi {
 
     /// Finalises MPI, for a process that has initialised it by [`Mpi::start`].
     pub fn stop(&self) -> Result<(), MpiError> {
-        // SAFETY: collective over all processes; the command that calls this does so on each.
+        // SAFETY: the call is collective over all processes; each of them makes it.
         check("MPI_Finalize", unsafe { (self.f.finalize)() })
     }
 
-    /// Ends all processes, for the case that one cannot continue and others would wait for it.
+    /// Ends all processes of the job, if one of them cannot continue and others would wait for it.
     pub fn abort(&self, code: c_int) -> ! {
         // SAFETY: `MPI_COMM_WORLD` exists between `start` and `stop`.
         unsafe { (self.f.abort)(self.comm_world(), code) };
@@ -297,7 +299,7 @@ impl Mpi {
         (major, minor)
     }
 
-    /// Returns a short form of the library's name and version.
+    /// Returns the library's name and version in a short form.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -320,7 +322,7 @@ fn library_version(f: &Functions) -> String {
     name.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Determines the family of a library from its symbols and the versions that it reports.
+/// Determines the family of an MPI library from its symbols and from the version text that it reports.
 fn classify(library: &Library, f: &Functions) -> Result<Family, NoMpi> {
     if library.symbol(c"ompi_mpi_comm_world").is_some() {
         return Ok(Family::OpenMpi);

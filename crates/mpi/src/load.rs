@@ -1,8 +1,9 @@
-//! Finds the MPI of this process, or loads the MPI of the launcher that started it.
+//! Finds the MPI library of this process, or loads the MPI library of the launcher that started it.
 //!
-//! No MPI is linked. A process that uses MPI has its library loaded, under any file name: it is the object that exports `PMPI_Initialized`
-//! (not `PMPI_Init`, which a preloaded library may export, too). A process without MPI (the `bruckner` command under mpirun) loads the
-//! library that belongs to its launcher, which is determined by environment variables that the launcher sets, or by `BRUCKNER_MPI`.
+//! This crate links to no MPI. A process that uses MPI has loaded its MPI library, under any file name: it is the object that exports
+//! `PMPI_Initialized` (not `PMPI_Init`, which a preloaded library may export, too). A process without MPI (the `bruckner` command under
+//! mpirun) loads the library that belongs to its launcher. It is determined by environment variables that the launcher sets, or by
+//! `BRUCKNER_MPI`.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -41,7 +42,7 @@ pub enum NoMpi {
         /// Error message of the dynamic linker for the last candidate.
         reason: String,
     },
-    /// The library is neither MPICH nor Open MPI, and does not follow the MPI-5 ABI.
+    /// The library belongs to no supported family: it is not Open MPI, MPICH or a derivative, and does not follow the MPI-5 ABI.
     #[error("unsupported MPI: {0}; Bruckner supports Open MPI, MPICH, Intel MPI and the MPI-5 ABI")]
     Unknown(String),
     /// The library lacks a function that is needed.
@@ -57,8 +58,8 @@ impl Library {
         (!at.is_null()).then_some(at)
     }
 
-    /// Returns the address of a variable. If the program has a copy of its own (a copy relocation), the library uses that copy, too, so
-    /// its address is returned.
+    /// Returns the address of a variable. If the program has its own copy of the variable (a copy relocation), the MPI library uses that
+    /// copy, too, so the address of the copy is returned.
     pub(crate) fn variable(&self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: looks up a C string in the loaded objects.
         let copy = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -67,7 +68,8 @@ impl Library {
 
     /// Returns the MPI library that this process uses.
     pub(crate) fn loaded() -> Result<Library, NoMpi> {
-        // The library that the program is linked to takes precedence; under Python only a search of all objects finds one.
+        // The library that the program is linked to takes precedence. Under Python the program is linked to none, and all loaded objects
+        // are searched.
         // SAFETY: looks up a symbol in the loaded objects.
         let bound = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Initialized".as_ptr()) };
         if let Some(library) = object_of(bound).and_then(|path| Library::already(&path)) {
@@ -83,7 +85,7 @@ impl Library {
         found.ok_or(NoMpi::NotLoaded)
     }
 
-    /// Returns the library of an object that is already loaded, if it is an MPI.
+    /// Returns the loaded object with this path as a library, if it is an MPI library.
     fn already(path: &CStr) -> Option<Library> {
         // SAFETY: the path is a C string; with RTLD_NOLOAD nothing new is loaded.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
@@ -94,12 +96,12 @@ impl Library {
         library.own_symbol(c"PMPI_Initialized").map(|_| library)
     }
 
-    /// Returns whether this library was loaded from `file`.
+    /// Returns whether `file` is the path of this library.
     pub(crate) fn is(&self, file: &CStr) -> bool {
         file.to_bytes() == self.path.as_os_str().as_bytes()
     }
 
-    /// Returns whether a loaded file itself exports `PMPI_Init`, as an MPI library does and a tool does not.
+    /// Returns whether a loaded file itself exports `PMPI_Init`. An MPI library exports it, but a tool does not.
     pub(crate) fn has_both_names(file: &CStr) -> bool {
         // SAFETY: the path is a C string; with RTLD_NOLOAD nothing new is loaded.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
@@ -110,13 +112,13 @@ impl Library {
         library.own_symbol(c"PMPI_Init").is_some()
     }
 
-    /// Returns the address of a symbol that the object itself defines; dlsym alone also searches the object's dependencies.
+    /// Returns the address of a symbol that the object itself defines. `dlsym` alone also finds symbols of the object's dependencies.
     pub(crate) fn own_symbol(&self, name: &CStr) -> Option<*mut c_void> {
         let own = |at: &*mut c_void| object_of(*at).is_some_and(|object| self.is(&object));
         self.symbol(name).filter(own)
     }
 
-    /// Loads an object whose symbols are invisible to others, and which finds its own symbols first.
+    /// Loads an object that finds its own symbols first, and whose symbols are invisible to other objects.
     pub(crate) fn open_isolated(path: &Path) -> Result<Library, NoMpi> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
         Library::open(path, flags).map_err(|reason| NoMpi::CannotLoad { tried: path.display().to_string(), reason })
@@ -139,7 +141,7 @@ impl Library {
         }
     }
 
-    /// Loads the MPI of the launcher that started this process.
+    /// Loads the MPI library of the launcher that started this process.
     pub(crate) fn load_of_launcher() -> Result<Library, NoMpi> {
         let candidates = candidates(&environment_variable, &launcher());
         if candidates.is_empty() {
@@ -157,9 +159,9 @@ impl Library {
     }
 }
 
-/// Returns whether this process has a GPU runtime loaded, so that any address may be in device memory. Called before a user's buffer is
-/// accessed. On a machine without a GPU the cost is negligible; with a GPU it is some tens of nanoseconds, and more only if objects were
-/// loaded since the last call.
+/// Returns whether this process has loaded a GPU runtime, so that any address may be in device memory. The library calls it before it
+/// accesses a user's buffer. On a machine without a GPU the cost is negligible. With a GPU the call takes some tens of nanoseconds, and
+/// longer only if objects were loaded since the last call.
 #[inline]
 pub fn has_device_runtime() -> bool {
     DEVICES.load(Ordering::Relaxed) != Devices::None as u8 && look_for_runtime()
@@ -186,7 +188,7 @@ fn look_for_runtime() -> bool {
     FOUND.load(Ordering::Relaxed) || (LOADED.load(Ordering::Relaxed) != objects_loaded() && look_for_device())
 }
 
-/// Returns whether there is a device file that a GPU runtime needs: of NVIDIA's or AMD's drivers, or of any render device.
+/// Returns whether there is a device file that a GPU runtime needs: a file of NVIDIA's or AMD's driver, or any render device.
 fn has_device() -> bool {
     let is_there = |folder: &str, starts: &[&str]| {
         let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -231,18 +233,20 @@ fn objects_loaded() -> u64 {
     loaded
 }
 
-/// Returns whether this process has more privileges than the user who started it, who must then not influence it.
+/// Returns whether this process has more privileges than the user who started it (for example setuid). Then the user's environment must
+/// not influence it.
 pub fn has_raised_privileges() -> bool {
     // SAFETY: this call has no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Returns an environment variable that may influence this process; `None` if the process has raised privileges.
+/// Returns the value of an environment variable; `None` if the process has raised privileges, so that the user must not influence it.
 pub fn variable(name: &str) -> Option<OsString> {
     if has_raised_privileges() { None } else { std::env::var_os(name) }
 }
 
-/// Returns an environment variable: one of this library, which is ignored if privileges are raised, or one of a launcher.
+/// Returns the value of an environment variable of this library or of a launcher. Variables of this library are ignored if privileges are
+/// raised.
 pub(crate) fn environment_variable(name: &str) -> Option<String> {
     let value = if name.starts_with("BRUCKNER") { variable(name) } else { std::env::var_os(name) };
     value.and_then(|value| value.into_string().ok())
@@ -255,7 +259,7 @@ fn launcher() -> PathBuf {
     std::fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default()
 }
 
-/// Returns the libraries to try, best first.
+/// Returns the paths or names of the MPI libraries to try, the most likely one first.
 fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> Vec<PathBuf> {
     if let Some(chosen) = environment("BRUCKNER_MPI") {
         return vec![chosen.into()];
@@ -274,14 +278,14 @@ fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> 
     } else {
         return Vec::new();
     };
-    // The launcher's own installation, if it contains a library.
+    // The installation that the launcher belongs to is searched, too.
     let beside = launcher.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
     let directories = directories.into_iter().chain(beside);
     let there: Vec<PathBuf> = directories
         .flat_map(|directory| names.iter().map(move |name| directory.join(name)))
         .filter(|path| path.exists())
         .collect();
-    // A Hydra in `/usr` is Debian's, which launches MPICH: there the library is called `libmpich`.
+    // A launcher in `/usr` is usually Debian's Hydra, which launches MPICH; Debian calls the MPICH library `libmpich`.
     let by_name: Vec<&str> = match launcher.starts_with("/usr") {
         true => names.iter().rev().copied().collect(),
         false => names.to_vec(),
@@ -289,7 +293,7 @@ fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> 
     there.into_iter().chain(by_name.into_iter().filter(|n| *n != "libmpi_abi.so.1").map(PathBuf::from)).collect()
 }
 
-/// Returns the file of the object that contains an address.
+/// Returns the path of the loaded object that contains an address.
 pub(crate) fn object_of(address: *mut c_void) -> Option<CString> {
     if address.is_null() {
         return None;
@@ -304,7 +308,7 @@ pub(crate) fn object_of(address: *mut c_void) -> Option<CString> {
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_owned())
 }
 
-/// Calls `enough` with the file of each loaded object, until it returns true.
+/// Calls `enough` with the path of each loaded object, until it returns true.
 fn visit_objects(enough: &mut dyn FnMut(&CStr) -> bool) {
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
         // SAFETY: the linker passes a valid struct.
@@ -312,14 +316,14 @@ fn visit_objects(enough: &mut dyn FnMut(&CStr) -> bool) {
         if name.is_null() {
             return 0;
         }
-        // SAFETY: the linker's C string, and the list that was passed in.
+        // SAFETY: `dlpi_name` is a C string of the linker, and `data` is the address of the list that was passed in.
         let (name, list) = unsafe { (CStr::from_ptr(name), &mut *data.cast::<Vec<CString>>()) };
         if !name.is_empty() {
             list.push(name.to_owned());
         }
         0
     }
-    // No object may be opened during the iteration, which holds the linker's lock; so the names are collected first.
+    // The names are collected first, because no object may be opened during the iteration, which holds the linker's lock.
     let mut names: Vec<CString> = Vec::new();
     // SAFETY: the callback uses the address of `names` only during the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut names).cast()) };

@@ -1,9 +1,9 @@
 //! Allocates ranges of tags on an internal communicator.
 //!
 //! Several communicators share one internal communicator, so their messages are distinguished by tags. A range of tags is free for a new
-//! communicator if it is free on each of its processes. The processes first try to agree by a single number: the lowest range above all
-//! that any of them has taken. Only if there is none, they combine the bit sets of free ranges. Communicators that have no process in
-//! common may use the same range.
+//! communicator if it is free on each of its processes. The processes first try to agree on the lowest range above all ranges that any of
+//! them uses, which takes a single number. Only if there is no such range, they combine the bit sets of their free ranges. Communicators
+//! that have no process in common may use the same range.
 
 /// A range of consecutive tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,13 +34,13 @@ impl Tags {
         Tags { free: vec![u64::MAX; ranges as usize / 64], per_range: limit / ranges }
     }
 
-    /// Returns the number of the first range above all that are taken on this process.
+    /// Returns the number of the lowest range above all ranges that are in use on this process.
     pub fn first_above_taken(&self) -> u64 {
         let top = self.free.iter().rposition(|bits| *bits != u64::MAX);
         top.map_or(0, |word| 64 * word as u64 + 64 - u64::from((!self.free[word]).leading_zeros()))
     }
 
-    /// Returns the range with a number, if there is one.
+    /// Returns the range with number `number`, if there are so many ranges.
     pub fn numbered(&self, number: u64) -> Option<TagRange> {
         let number = usize::try_from(number).ok().filter(|number| *number < 64 * self.free.len())?;
         Some(TagRange { number, first: number as u32 * self.per_range, count: self.per_range })
@@ -51,7 +51,8 @@ impl Tags {
         &self.free
     }
 
-    /// Returns a range that is free on all processes: the one at index `skip`, counted cyclically, of the bit set `everywhere`.
+    /// Returns one of the ranges that are free on all processes, given as the bit set `everywhere`: the range at index `skip`, counted
+    /// cyclically.
     pub fn nth_free(&self, everywhere: &[u64], skip: u64) -> Option<TagRange> {
         let count: u64 = everywhere.iter().map(|bits| u64::from(bits.count_ones())).sum();
         let is_free = |number: &usize| everywhere[number / 64] >> (number % 64) & 1 == 1;
@@ -59,7 +60,7 @@ impl Tags {
         self.numbered(free.nth(skip.checked_rem(count)? as usize)? as u64)
     }
 
-    /// Takes a range. Returns whether it was still free on this process.
+    /// Marks a range as used. Returns whether it was free on this process.
     pub fn take(&mut self, range: TagRange) -> bool {
         let (word, bit) = (&mut self.free[range.number / 64], 1 << (range.number % 64));
         let free = *word & bit != 0;
@@ -67,7 +68,7 @@ impl Tags {
         free
     }
 
-    /// Frees a range, once none of its messages is under way.
+    /// Marks a range as free. No message with its tags may be pending.
     pub fn give_back(&mut self, range: TagRange) {
         self.free[range.number / 64] |= 1 << (range.number % 64);
     }

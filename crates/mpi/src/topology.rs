@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use crate::functions::Handle;
 use crate::{Mpi, MpiError};
 
-/// Where a process runs: its machine, its node and its socket, as numbers.
+/// Where a rank runs: its machine, node and socket, as numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Location {
     /// Node, identified by the lowest rank on it.
     pub node: u64,
-    /// Socket on the node; 0 for all ranks if any rank may run on several sockets.
+    /// Number of the socket on the node; 0 for all ranks if the socket of any rank is unknown, or if any rank may run on several sockets.
     pub socket: u64,
-    /// Machine, identified by the lowest rank on it. Usually this is the node; but containers on one machine are separate nodes, which
-    /// share cores but no memory.
+    /// Machine, identified by the lowest rank on it. Usually machine and node are the same; but containers on one machine are separate
+    /// nodes, which share cores but no memory.
     pub machine: u64,
 }
 
-/// Returns where the processes of `comm` run, by rank; `node` contains those that share memory with this one. Collective.
+/// Returns where each rank of `comm` runs. The communicator `node` contains the ranks that share memory with this one. Collective.
 pub fn locations(mpi: &Mpi, comm: Handle, node: Handle) -> Result<Vec<Location>, MpiError> {
     let mut lowest = [u64::from(mpi.rank(comm)?)];
     mpi.agree(node, crate::AgreeOp::Min, &mut lowest)?;
@@ -25,7 +25,7 @@ pub fn locations(mpi: &Mpi, comm: Handle, node: Handle) -> Result<Vec<Location>,
     Ok(numbered(&mpi.gather(comm, &[lowest[0], socket, boot()])?))
 }
 
-/// Converts three numbers of each rank (node, socket, identifier of the machine) to places.
+/// Converts three numbers of each rank (node, socket, identifier of the machine) to locations.
 fn numbered(all: &[u64]) -> Vec<Location> {
     let known = all.chunks(3).all(|of| of[1] != u64::MAX);
     let mut machines: HashMap<u64, u64> = HashMap::new();
@@ -37,7 +37,7 @@ fn numbered(all: &[u64]) -> Vec<Location> {
     all.chunks(3).enumerate().map(place).collect()
 }
 
-/// Returns an identifier of the machine's running system, which is the same in all namespaces; 0 if it is unknown.
+/// Returns an identifier of the machine since its last boot, which is the same in all containers of the machine; 0 if it is unknown.
 fn boot() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
@@ -56,14 +56,14 @@ fn cores() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
 }
 
-/// Returns whether this process is bound to a part of the machine's cores, or the machine has only one core.
+/// Returns whether this process is bound to only some of the machine's cores, or the machine has only one core.
 pub fn is_pinned() -> bool {
     // SAFETY: this call has no preconditions.
     let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     all == 1 || (cores().len() as libc::c_long) < all
 }
 
-/// Returns the socket that contains all of `cores`, if there is one.
+/// Returns the socket to which all of `cores` belong, if there is one.
 fn socket(cores: &[usize]) -> Option<u64> {
     let of = |core: &usize| -> Option<u64> {
         let file = format!("/sys/devices/system/cpu/cpu{core}/topology/physical_package_id");
@@ -73,7 +73,7 @@ fn socket(cores: &[usize]) -> Option<u64> {
     cores.iter().all(|core| of(core) == Some(first)).then_some(first)
 }
 
-/// Returns the number of processes on this machine and the number of cores that they may use: `(processes, cores)`. Collective.
+/// Returns the number of ranks of `comm` on this machine, and the number of cores that they may use: `(processes, cores)`. Collective.
 pub fn processes_and_cores(mpi: &Mpi, comm: Handle, places: &[Location]) -> Result<(u32, u32), MpiError> {
     let mut bits = vec![u64::MAX; 16];
     for core in cores().into_iter().filter(|&core| core < 1024) {
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn containers_of_one_machine_are_nodes_that_share_it() {
         let machines = |all: &[u64]| numbered(all).iter().map(|place| place.machine).collect::<Vec<_>>();
-        // Four nodes on two machines; the third number identifies the machine.
+        // Four nodes on two machines; the third number of each rank identifies its machine.
         assert_eq!(machines(&[0, 0, 7, 0, 0, 7, 2, 0, 9, 3, 0, 7, 4, 0, 9]), [0, 0, 2, 0, 2]);
         // If machines have no identifier, each node counts as a machine.
         assert_eq!(machines(&[0, 0, 0, 0, 0, 0, 2, 0, 0]), [0, 0, 2]);

@@ -9,40 +9,40 @@ use crate::Mpi;
 use crate::functions::Handle;
 use crate::hook::{Hook, IsComplete};
 
-/// Transport for a plan's messages on an internal communicator.
+/// Transport that sends the messages of plans on an internal communicator.
 #[derive(Clone, Copy)]
 pub struct MpiTransport {
     mpi: &'static Mpi,
     comm: Handle,
     /// A tag that no message uses.
     unused_tag: u32,
-    /// Backoff for ranks that share cores, because MPI's own waits spin; `None` if each rank has a core of its own.
+    /// How to wait for messages if ranks share cores, because MPI's own waits spin. `None` if each rank has a core of its own.
     backoff: Option<Backoff>,
-    /// Function that tests a request without progress, for use inside MPI's own progress, where progress must not be requested.
+    /// Function that tests a request without making MPI progress. It is used in functions that MPI calls during its own progress.
     quiet: Option<IsComplete>,
 }
 
-/// How messages are posted.
+/// How messages are posted: with immediate or with persistent requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PostStyle {
-    /// With a new request for each execution.
+    /// Each execution posts its messages anew (`MPI_Isend`, `MPI_Irecv`).
     Immediate,
-    /// With persistent requests that are started for each execution; for plans whose buffers do not change.
+    /// Each execution starts the same persistent requests (`MPI_Send_init`, `MPI_Recv_init`). The buffers of the plan must not change.
     Persistent,
 }
 
-/// Requests of a plan, in an array of handles of the family's width.
+/// Requests of a plan, as an array of MPI handles with the width of the MPI's family.
 pub struct Requests {
     mpi: &'static Mpi,
     cells: Vec<u64>,
     count: usize,
     style: PostStyle,
-    /// Whether each persistent request has been created.
+    /// For each request, whether it exists as a persistent request.
     made: Vec<bool>,
 }
 
 impl MpiTransport {
-    /// Creates a transport on a communicator whose errors are returned. No message may use the tag `never_sent`.
+    /// Creates a transport on a communicator whose functions return errors. No message may use the tag `never_sent`.
     pub fn new(mpi: &'static Mpi, comm: Handle, never_sent: u32, shared_cores: bool) -> MpiTransport {
         MpiTransport {
             mpi,
@@ -53,18 +53,19 @@ impl MpiTransport {
         }
     }
 
-    /// Returns the backoff for waits on anything other than messages.
+    /// Returns how to wait for anything other than messages.
     pub fn backoff(&self) -> Backoff {
         self.backoff.unwrap_or(Backoff::CoreEach)
     }
 
-    /// Returns this transport for use inside MPI's progress: it tests requests without progress, if the MPI has a function for that.
+    /// Returns this transport for use in functions that MPI calls during its progress. It tests requests without making progress, if the
+    /// MPI has a function for that.
     pub fn quiet(mut self) -> MpiTransport {
         self.quiet = self.mpi.hook.as_ref().and_then(Hook::is_complete);
         self
     }
 
-    /// Returns whether all of the requests in `which` are complete; if so, frees them.
+    /// Returns whether all requests numbered `which` are complete, without making progress. If so, frees them.
     fn look(&self, requests: &mut Requests, which: Range<usize>, is_complete: IsComplete) -> bool {
         let null = self.mpi.constants.required("MPI_REQUEST_NULL");
         let all = which.clone().all(|at| {
@@ -81,14 +82,14 @@ impl MpiTransport {
         all
     }
 
-    /// Handles the failure of some of these requests: waits for the others, so that none stays under way. The individual error is in a
-    /// status that MPI was told to ignore; since the messages were verified, only a length can be wrong, so truncation is reported.
+    /// Handles the failure of some requests: waits for the others of `which`, so that none stays pending. The error of each request is in
+    /// its status, which MPI was told to ignore. The messages were verified, so only a length can be wrong, and truncation is reported.
     #[cold]
     fn failed(&self, call: &'static str, code: c_int, requests: &mut Requests, which: Range<usize>) -> TransportError {
         let constant = |name: &str| self.mpi.constants.required(name) as c_int;
         let mut code = if code == constant("MPI_ERR_IN_STATUS") { constant("MPI_ERR_TRUNCATE") } else { code };
         for at in which {
-            // SAFETY: the cell holds a request, a null request, or a persistent request that is not under way.
+            // SAFETY: the address is that of a pending request, a null request, or a persistent request that is not active.
             let other = unsafe { (self.mpi.f.wait)(requests.at(at), self.mpi.status_ignore) };
             if other != 0 {
                 code = other;
@@ -101,7 +102,8 @@ impl MpiTransport {
         (peer.rank as c_int, peer.tag as c_int)
     }
 
-    /// Posts a message: `now` starts it immediately; `keep` creates a persistent request, which is then started.
+    /// Posts a message: depending on the style, `now` posts it by an immediate request, or `keep` creates a persistent request, which is
+    /// then started.
     #[inline]
     fn post(
         &self,
@@ -119,7 +121,7 @@ impl MpiTransport {
             self.counted(bytes, |count, datatype| done("MPI_Send_init or MPI_Recv_init", keep(count, datatype, cell)))?;
             requests.made[at] = true;
         }
-        // SAFETY: the persistent request exists and is not under way.
+        // SAFETY: the persistent request exists and is not active.
         done("MPI_Start", unsafe { (self.mpi.f.start)(cell) })
     }
 
@@ -136,7 +138,7 @@ impl MpiTransport {
         let large =
             self.mpi.large_type(bytes, self.mpi.byte).map_err(|e| TransportError { call: e.call, code: e.code })?;
         let result = call(1, large);
-        // MPI keeps a freed datatype until the messages that use it are done.
+        // MPI keeps a freed datatype until the messages that use it are complete.
         self.mpi.free_type(large);
         result
     }
@@ -157,7 +159,7 @@ impl Requests {
 
     fn get(&mut self, at: usize) -> Handle {
         let cell = self.at(at);
-        // SAFETY: the cell is within the array.
+        // SAFETY: the address lies within the array.
         unsafe { self.mpi.handle_at(cell, 0) }
     }
 
@@ -165,12 +167,12 @@ impl Requests {
         let (mpi, null) = (self.mpi, self.mpi.constants.required("MPI_REQUEST_NULL").to_le_bytes());
         for i in 0..self.count {
             let cell = self.at(i).cast::<u8>();
-            // SAFETY: the copy has the width of a handle and stays within the array.
+            // SAFETY: exactly one handle is copied, which stays within the array.
             unsafe { std::ptr::copy_nonoverlapping(null.as_ptr(), cell, mpi.width()) };
         }
     }
 
-    /// Changes how messages are posted from now on. No request may be under way.
+    /// Sets how messages are posted from now on. No request may be pending.
     pub fn set_style(&mut self, style: PostStyle) {
         if style != self.style {
             self.free();
@@ -178,13 +180,13 @@ impl Requests {
         }
     }
 
-    /// Frees the persistent requests. After `MPI_Finalize` they no longer exist, so nothing is freed.
+    /// Frees the persistent requests, unless MPI is finalised, because then they no longer exist. Sets all requests to null.
     fn free(&mut self) {
         let is_running = self.made.contains(&true) && self.mpi.is_running();
         for i in 0..self.count {
             if std::mem::take(&mut self.made[i]) && is_running {
                 let at = self.at(i);
-                // SAFETY: the persistent request was created and is not under way.
+                // SAFETY: the persistent request was created and is not active.
                 unsafe { (self.mpi.f.request_free)(at) };
             }
         }
@@ -233,9 +235,9 @@ impl Transport for MpiTransport {
         to: Peer,
     ) -> Result<(), TransportError> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(to));
-        // SAFETY: the caller of `send` guarantees the data; the handles are valid, and the cell fits a request.
+        // SAFETY: the caller of `send` guarantees the data; the handles are valid, and `cell` has space for a request.
         let now = |count, datatype, cell| unsafe { (f.isend)(data, count, datatype, rank, tag, self.comm, cell) };
-        // SAFETY: the caller of `send` guarantees the data; the handles are valid, and the cell fits a request.
+        // SAFETY: the caller of `send` guarantees the data; the handles are valid, and `cell` has space for a request.
         let keep = |count, datatype, cell| unsafe { (f.send_init)(data, count, datatype, rank, tag, self.comm, cell) };
         self.post(requests, at, bytes, now, keep)
     }
@@ -250,9 +252,9 @@ impl Transport for MpiTransport {
         from: Peer,
     ) -> Result<(), TransportError> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(from));
-        // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and the cell fits a request.
+        // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and `cell` has space for a request.
         let now = |count, datatype, cell| unsafe { (f.irecv)(data, count, datatype, rank, tag, self.comm, cell) };
-        // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and the cell fits a request.
+        // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and `cell` has space for a request.
         let keep = |count, datatype, cell| unsafe { (f.recv_init)(data, count, datatype, rank, tag, self.comm, cell) };
         self.post(requests, at, bytes, now, keep)
     }

@@ -1,4 +1,4 @@
-//! Meaning and memory layout of datatypes and operations.
+//! Meaning of datatypes and operations, and memory layout of datatypes.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,13 +9,13 @@ use crate::family::{Family, Meaning, SizedKind};
 use crate::functions::Handle;
 use crate::{Mpi, MpiError, check};
 
-/// Meaning of the predefined datatypes and operations for the reduction kernels.
+/// For handles of predefined datatypes and operations, the element types and operations of the reduction kernels.
 #[derive(Clone, Debug)]
 pub struct Types {
     kinds: HashMap<Handle, ElementType>,
-    /// Predefined datatypes without kernels, with the operations that MPI defines for them.
+    /// Predefined datatypes without reduction kernels, each with the operations that MPI defines for it.
     opaque: HashMap<Handle, &'static [Operation]>,
-    /// Predefined C types that have no kernels and no gaps.
+    /// Predefined C datatypes without reduction kernels and without gaps.
     moved: Vec<Handle>,
     operations: HashMap<Handle, Operation>,
 }
@@ -23,38 +23,38 @@ pub struct Types {
 /// Memory layout of a datatype, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TypeLayout {
-    /// Size of the data of one element.
+    /// Number of data bytes in one element (MPI's size).
     pub size: usize,
     /// Distance from one element to the next (MPI's extent).
     pub extent: isize,
-    /// Offset of the first byte (MPI's true lower bound).
+    /// Offset of the first data byte (MPI's true lower bound).
     pub lower: isize,
-    /// Distance from the first byte to the end of the last (MPI's true extent).
+    /// Distance from the first data byte to the end of the last (MPI's true extent).
     pub span: isize,
-    /// Whether bytes are known to lie in the order in which they are sent, each once; meaningful only if there are no gaps.
+    /// Whether the bytes are known to lie in the order in which they are sent, each byte once. Meaningful only if there are no gaps.
     in_order: bool,
 }
 
 impl TypeLayout {
-    /// Layout of a single byte.
+    /// Memory layout of a single byte.
     pub const BYTE: TypeLayout = TypeLayout::dense(1);
 
-    /// Returns the layout of `size` bytes without gaps.
+    /// Returns the memory layout of elements of `size` bytes without gaps.
     pub const fn dense(size: usize) -> TypeLayout {
         TypeLayout { size, extent: size as isize, lower: 0, span: size as isize, in_order: true }
     }
 
-    /// Returns the layout of elements that have `size` bytes of data each and begin `extent` bytes apart.
+    /// Returns the memory layout of elements that have `size` bytes of data each and begin `extent` bytes apart.
     pub const fn spread(size: usize, extent: isize) -> TypeLayout {
         TypeLayout { extent, ..TypeLayout::dense(size) }
     }
 
-    /// Returns whether elements are contiguous and have no gaps; their parts may be sent in any order.
+    /// Returns whether consecutive elements fill memory without gaps. The bytes of an element may still be sent in another order.
     pub fn has_no_gaps(self) -> bool {
         self.lower == 0 && self.extent == self.size as isize && self.span == self.size as isize
     }
 
-    /// Returns whether the data sent is known to be exactly the bytes in memory, in the same order.
+    /// Returns whether MPI is known to send exactly the bytes in memory, in the same order.
     pub fn is_dense(self) -> bool {
         self.has_no_gaps() && self.in_order
     }
@@ -82,7 +82,7 @@ impl Types {
                 Meaning::Plain => {}
             }
         }
-        // The null datatype never counts as a type, even if it has the value of another constant.
+        // The null datatype never counts as a datatype, even if another constant has the same value.
         let null = mpi.constants.required("MPI_DATATYPE_NULL");
         kinds.remove(&null);
         opaque.remove(&null);
@@ -91,27 +91,28 @@ impl Types {
         Types { kinds, opaque, moved, operations }
     }
 
-    /// Returns whether a datatype is predefined, so that its handle never gets another meaning, and is dense or a pair for `MPI_MINLOC`.
+    /// Returns whether a datatype is predefined, so that its handle never gets another meaning, and either has no gaps or is a pair for
+    /// `MPI_MINLOC`.
     pub fn is_built_in(&self, datatype: Handle) -> bool {
         self.kinds.contains_key(&datatype) || self.moved.contains(&datatype)
     }
 
-    /// Returns whether a datatype is one of the predefined ones in the table of constants.
+    /// Returns whether a datatype is one of the predefined datatypes in the table of constants.
     pub fn is_named(&self, datatype: Handle) -> bool {
         self.kinds.contains_key(&datatype) || self.opaque.contains_key(&datatype)
     }
 
-    /// Returns whether MPI defines an operation for a predefined datatype that has no kernels.
+    /// Returns whether MPI defines an operation for a predefined datatype that has no reduction kernels.
     pub fn is_defined(&self, operation: Operation, datatype: Handle) -> bool {
         self.opaque.get(&datatype).is_some_and(|defined| defined.contains(&operation))
     }
 
-    /// Returns the type of a datatype's elements, if the kernels support it.
+    /// Returns the element type of a datatype, if the reduction kernels support it.
     pub fn kind(&self, datatype: Handle) -> Option<ElementType> {
         self.kinds.get(&datatype).copied()
     }
 
-    /// Returns the operation of a handle, if the kernels support it.
+    /// Returns the operation of an MPI handle, if the reduction kernels support it.
     pub fn operation(&self, op: Handle) -> Option<Operation> {
         self.operations.get(&op).copied()
     }
@@ -135,17 +136,17 @@ fn sized(sort: SizedKind, size: usize) -> Option<ElementType> {
 }
 
 impl Mpi {
-    /// Returns `MPI_BYTE`.
+    /// Returns the handle of `MPI_BYTE`.
     pub fn byte(&self) -> Handle {
         self.byte
     }
 
-    /// Returns whether this handle is the null datatype.
+    /// Returns whether this handle is `MPI_DATATYPE_NULL` or 0.
     pub fn is_null_type(&self, datatype: Handle) -> bool {
         datatype == 0 || self.null_type == Some(datatype)
     }
 
-    /// Returns whether this handle is the null operation.
+    /// Returns whether this handle is `MPI_OP_NULL` or 0.
     pub fn is_null_op(&self, op: Handle) -> bool {
         op == 0 || self.null_op == Some(op)
     }
@@ -153,18 +154,19 @@ impl Mpi {
     /// Returns whether an operation is user-defined.
     pub fn is_user_defined(&self, op: Handle) -> bool {
         let of_access = ["MPI_REPLACE", "MPI_NO_OP"].iter().any(|name| self.constants.get(name) == Some(op));
-        // The two highest bits of an MPICH handle are 1 for predefined objects.
+        // The two highest bits of a 32-bit MPICH handle are 01 for predefined objects.
         let built_in = self.family == Family::Mpich && op >> 30 == 1;
         !of_access && !built_in && self.types().operation(op).is_none()
     }
 
-    /// Returns the memory layout of a datatype. The order of bytes is determined only for predefined ones: see [`Mpi::look_closer`].
+    /// Returns the memory layout of a datatype. The order of its bytes is determined only if it is predefined; otherwise see
+    /// [`Mpi::look_closer`].
     pub fn shape(&self, datatype: Handle) -> Result<TypeLayout, MpiError> {
         let shape = self.bounds(datatype)?;
         Ok(TypeLayout { in_order: self.types().is_named(datatype), ..shape })
     }
 
-    /// Returns `shape`, the layout of a datatype, with the order of its bytes determined.
+    /// Returns `shape`, the memory layout of a datatype, after determining the order of the bytes.
     pub fn look_closer(&self, datatype: Handle, shape: TypeLayout) -> TypeLayout {
         TypeLayout { in_order: shape.in_order || self.is_in_order(datatype, &shape), ..shape }
     }
@@ -177,7 +179,7 @@ impl Mpi {
         usize::try_from(size).or_else(|_| self.large_size(datatype))
     }
 
-    /// Returns the memory layout of a datatype, without regard to the order of its bytes.
+    /// Returns the memory layout of a datatype, and assumes that its bytes lie in the order in which they are sent.
     pub(crate) fn bounds(&self, datatype: Handle) -> Result<TypeLayout, MpiError> {
         let size = self.type_size(datatype)?;
         let (mut bound, mut extent, mut lower, mut span) = (0isize, 0isize, 0isize, 0isize);
@@ -189,7 +191,7 @@ impl Mpi {
         Ok(TypeLayout { size, extent, lower, span, in_order: true })
     }
 
-    /// Returns the size of a datatype whose size does not fit in a C integer.
+    /// Returns the size in bytes of a datatype whose size does not fit in a C integer.
     fn large_size(&self, datatype: Handle) -> Result<usize, MpiError> {
         type Size = unsafe extern "C" fn(Handle, *mut i64) -> c_int;
         let call = "MPI_Type_size_x";
@@ -201,7 +203,7 @@ impl Mpi {
         Ok(size as usize)
     }
 
-    /// Creates a datatype of `count` elements, for a count that does not fit in a C integer. The caller must free it.
+    /// Creates a datatype of `count` elements of datatype `of`, if `count` does not fit in a C integer. The caller must free it.
     pub fn large_type(&self, count: usize, of: Handle) -> Result<Handle, MpiError> {
         const UNIT: usize = 1 << 20;
         let f = &self.f;
@@ -234,7 +236,7 @@ impl Mpi {
         Ok(self.handle(all))
     }
 
-    /// Creates a datatype of `count` elements that begin at an offset of `by` bytes. The caller must free it.
+    /// Creates a datatype of `count` elements of datatype `of` that begin at an offset of `by` bytes. The caller must free it.
     pub fn moved_type(&self, count: usize, of: Handle, by: isize) -> Result<Handle, MpiError> {
         let (mut types, mut made) = (0u64, 0u64);
         // SAFETY: the handle is valid by contract, and lies in an array of the family's handle width.
@@ -248,10 +250,10 @@ impl Mpi {
         Ok(self.handle(made))
     }
 
-    /// Duplicates a datatype; the duplicate stays valid when the user frees the original. The caller must free it.
+    /// Duplicates a datatype. The duplicate stays valid when the user frees the original. The caller must free the duplicate.
     pub fn duplicate_type(&self, datatype: Handle) -> Result<Handle, MpiError> {
         let mut made = 0u64;
-        // SAFETY: the handle is valid by contract, and the cell fits the widest handle.
+        // SAFETY: the handle is valid by contract, and `made` has space for the widest handle.
         check("MPI_Type_dup", unsafe { (self.f.type_dup)(datatype, (&raw mut made).cast()) })?;
         Ok(self.handle(made))
     }
@@ -259,7 +261,7 @@ impl Mpi {
     /// Frees a datatype that this library has created or obtained.
     pub fn free_type(&self, datatype: Handle) {
         let mut cell = datatype;
-        // SAFETY: the handle is ours; on a little-endian machine the first bytes of the cell are the handle, whatever its width.
+        // SAFETY: the handle is ours; on a little-endian machine the first bytes of `cell` are the handle, whatever its width.
         unsafe { (self.f.type_free)((&raw mut cell).cast()) };
     }
 

@@ -1,8 +1,9 @@
-//! Binds steps on cells to the sizes of a call: the resulting actions on addresses are what the executor runs.
+//! Binds a compiled program to the sizes of a call: translates its steps on cells (chunks, or units of temporary memory) into actions on
+//! addresses, which the executor runs.
 //!
 //! If all chunks are equal, an address is computed by a multiplication, otherwise from prefix sums of sizes. Zero-byte copies are omitted.
-//! Zero-byte messages are omitted at both ends, since both know the sizes, unless messages also order accesses to shared memory. Messages
-//! that are posted together are reordered: short sends first, otherwise receives first.
+//! Zero-byte messages are omitted by sender and receiver, since both know the sizes, unless messages also order accesses to shared memory.
+//! Of messages that are posted together, sends come first if all of them are short, otherwise receives.
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ pub(crate) enum Action {
         with: BufferOffset,
         elements: usize,
     },
-    /// `times` copies at constant distances: `steps` are the strides of `to` and `from` in bytes.
+    /// Repeats a copy `times` times; `steps` are the distances in bytes from one repetition to the next, of `to` and of `from`.
     Copies {
         to: BufferOffset,
         from: BufferOffset,
@@ -60,18 +61,18 @@ pub(crate) enum Action {
     },
     /// Publishes the addresses of this rank's buffers to the other ranks of its node.
     Open,
-    /// Selects the buffer of a member of the node that later `Fetch` and `FetchReduce` actions read.
+    /// Selects the input or output buffer of a rank of the node (`member`), which later `Fetch` and `FetchReduce` actions read.
     Look {
         member: u32,
         side: PeerBuffer,
     },
-    /// Copies from the selected buffer of another rank.
+    /// Copies data from the selected buffer of another rank.
     Fetch {
         to: BufferOffset,
         from: BufferOffset,
         bytes: usize,
     },
-    /// Reduces data of the selected buffer of another rank into `into`.
+    /// Reduces data from the selected buffer of another rank into `into`.
     FetchReduce {
         into: BufferOffset,
         with: BufferOffset,
@@ -83,11 +84,11 @@ pub(crate) enum Action {
     Await(FlagValue),
     /// Waits until the ring slot that this execution uses in the segment of the given level is free.
     Enter(u8),
-    /// Marks that this rank no longer uses its ring slot in the segment of the given level.
+    /// Records that this rank no longer uses its ring slot in the segment of the given level.
     Leave(u8),
 }
 
-/// Returns a hash of the problem's sizes in bytes; ranks in the same call compute the same hash.
+/// Returns a hash of the problem's sizes in bytes. All ranks of a correct call compute the same hash.
 pub(crate) fn sizes_hash(problem: &Problem) -> u64 {
     let mix = |hash: u64, n: u64| (hash.rotate_left(5) ^ n).wrapping_mul(0x517c_c1b7_2722_0a95);
     let bytes = |n: u64| n * u64::from(problem.element);
@@ -108,14 +109,14 @@ pub struct Address {
     pub tag: u32,
 }
 
-/// Start positions and lengths of cells, in elements.
+/// Start and length of ranges of cells, in elements.
 trait CellOffsets {
     /// Whether all cells have the same size.
     const EVEN: bool;
 
-    /// Returns the start of `count` chunks from chunk `first` on, in a buffer with all chunks, and their number of elements.
+    /// Returns the start and the number of elements of `count` chunks from chunk `first` on, in a buffer that holds all chunks.
     fn chunks(&self, first: u32, count: u32) -> (u64, u64);
-    /// Returns the start of `count` cells of temporary memory from cell `first` on, and their number of elements.
+    /// Returns the start and the number of elements of `count` cells of temporary memory from cell `first` on.
     fn cells(&self, first: u32, count: u32) -> (u64, u64);
 }
 
@@ -136,7 +137,7 @@ impl CellOffsets for EqualCells {
     }
 }
 
-/// Prefix sums of the sizes of chunks and of cells of temporary memory, in elements, with the total at the end.
+/// Prefix sums of the sizes of chunks, and of the sizes of cells of temporary memory, in elements. The last entry is the total.
 #[derive(Default)]
 pub(crate) struct PrefixSums {
     chunks: Vec<u64>,
@@ -144,7 +145,7 @@ pub(crate) struct PrefixSums {
 }
 
 impl PrefixSums {
-    /// Computes the sums for the sizes of `problem`, reusing the allocated memory.
+    /// Computes the sums for the sizes of `problem`, and reuses the allocated memory.
     fn set(&mut self, compiled: &Compiled, problem: &Problem) {
         let elements = |chunk| problem.elements(chunk).unwrap_or(0);
         prefix_sums(&mut self.chunks, (0..problem.chunks()).map(elements));
@@ -154,7 +155,7 @@ impl PrefixSums {
     }
 }
 
-/// Replaces `sums` by the prefix sums of `elements`, with the total at the end.
+/// Replaces `sums` by the prefix sums of `elements`; the last entry is the total.
 fn prefix_sums(sums: &mut Vec<u64>, elements: impl Iterator<Item = u64>) {
     sums.clear();
     sums.push(0);
@@ -182,8 +183,8 @@ impl CellOffsets for PrefixSums {
     }
 }
 
-/// Binds steps to the sizes of `problem`, which must be of the class they were compiled for. Earlier contents of `bound` must come from
-/// the same steps and limits, because they are overwritten in place.
+/// Binds steps to the sizes of `problem`. If the steps were compiled for chunks of equal size, the chunks of `problem` must have equal
+/// size. Existing actions in `bound` must come from the same steps and limits, because they are overwritten in place.
 pub(crate) fn bind(
     compiled: &Compiled,
     problem: &Problem,
@@ -209,7 +210,8 @@ pub(crate) fn bind(
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Bound {
     pub(crate) actions: Vec<Action>,
-    /// Whether there is any data, and its layout in segments: if chunks are equal, this determines which actions exist. Otherwise `None`.
+    /// If chunks are equal: whether there is any data, and how it lies in segments. Both together determine which actions exist. `None` if
+    /// chunks differ.
     form: Option<(bool, LineLayout)>,
 }
 
@@ -220,7 +222,7 @@ impl From<Vec<Action>> for Bound {
 }
 
 impl Bound {
-    /// Starts to write the actions for other sizes. If the form stays the same, only addresses and lengths differ, and the existing
+    /// Starts to write the actions for other sizes. If `form` is the same as before, only addresses and lengths differ, and the existing
     /// actions are overwritten in place.
     fn write(&mut self, form: Option<(bool, LineLayout)>) -> Writer<'_> {
         let is_alike = form.is_some() && form == self.form;
@@ -240,7 +242,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes the next action. Always inline, so that the action is built in its final place and not on the stack first.
+    /// Writes the next action. It is always inlined, so that the action is built in its final place and not on the stack first.
     #[inline(always)]
     fn push(&mut self, action: Action) {
         match self.actions.get_mut(self.next) {
@@ -255,7 +257,7 @@ impl Writer<'_> {
         self.actions.push(action);
     }
 
-    /// Writes an action that is the same for all sizes of a form; skips it if it is already there.
+    /// Writes an action that does not depend on sizes. Skips it if the list already contains it.
     #[inline]
     fn push_fixed(&mut self, action: impl FnOnce() -> Action) {
         match self.is_alike {
@@ -272,22 +274,24 @@ struct Binder<'a, S> {
     starts: &'a S,
     element: usize,
     lines: LineLayout,
-    /// Bytes of a line of a segment.
+    /// Size of a line of a segment, in bytes.
     line: usize,
     origins: [Origin; Origin::COUNT],
     short: usize,
 }
 
-/// Position in a buffer at which its data starts.
+/// Where the data of a buffer starts: `at` is the offset of chunk 0, or of line 0 of a segment, in bytes; it is negative if the buffer
+/// begins with a later chunk.
 #[derive(Clone, Copy, Default)]
 struct Origin {
     at: isize,
-    /// Number of members if lines lie beside flags (those of flag 0 of all members, then those of flag 1, and so on), otherwise 0.
+    /// If lines lie on the cache lines of flags, the number of members (ranks of the region); otherwise 0. The first lines lie beside flag
+    /// 0 of each member, the next beside flag 1, and so on.
     beside: u32,
 }
 
 impl Origin {
-    /// Power of two, at least the number of buffers with data: an index modulo it is never out of bounds.
+    /// Number of buffers with data, rounded up to a power of two. An index modulo this number is never out of bounds.
     const COUNT: usize = (Bases::HEADER as usize).next_power_of_two();
 }
 
@@ -318,7 +322,7 @@ impl<'a, S: CellOffsets> Binder<'a, S> {
     fn run(&self, out: &mut Writer<'_>) {
         let mut steps = self.compiled.steps.as_slice();
         out.actions.reserve(steps.len());
-        // Omitted messages have no request: the requests of the others are renumbered.
+        // Omitted messages have no request, so the requests of the other messages are renumbered.
         let mut requests = Renumbered::default();
         while let Some((step, rest)) = steps.split_first() {
             steps = rest;
@@ -368,8 +372,8 @@ impl<'a, S: CellOffsets> Binder<'a, S> {
                         _ => out.push(Action::Reduces { into, with, elements, steps, times }),
                     });
                 }
-                // Flags and ring entries for empty chunks are omitted on both sides. If chunks are equal, either all of them are empty or
-                // none.
+                // Flags are neither raised nor awaited, and ring slots not entered, for chunks that are all empty. If chunks are equal,
+                // either all of them are empty or none.
                 Step::Raise { chunks: Some(chunks), .. }
                 | Step::Await { chunks: Some(chunks), .. }
                 | Step::Enter { chunks: Some(chunks), .. }
@@ -382,9 +386,9 @@ impl<'a, S: CellOffsets> Binder<'a, S> {
         }
     }
 
-    /// Writes the actions for messages that are posted together. If all sends are short, they come first, because other ranks wait for
-    /// them; otherwise receives come first, so that arriving messages find a posted receive. Sends keep their order, and so do receives,
-    /// because messages of one peer and tag are matched in order.
+    /// Writes the actions for messages that are posted together. If all sends are short, sends come first, because other ranks wait for
+    /// them; otherwise receives come first, so that arriving messages find a posted receive. The order among sends and among receives is
+    /// kept, because MPI matches messages with the same ranks and tag in order.
     fn posts<'s>(
         &self,
         posts: impl Iterator<Item = &'s Step> + Clone,
@@ -415,8 +419,8 @@ impl<'a, S: CellOffsets> Binder<'a, S> {
         out.actions[first..out.next].sort_by_key(|action| is_send(action) != sends_are_short);
     }
 
-    /// Calls `act` for each pair of contiguous parts of two strips, with both addresses, the elements, both strides in bytes, and the
-    /// number of repetitions.
+    /// Calls `act` for each pair of contiguous ranges of two strips (repeated ranges of cells). Its arguments are both addresses, the
+    /// number of elements, both strides in bytes, and the number of repetitions.
     #[inline]
     fn pairs(&self, to: &Strip, from: &Strip, mut act: impl FnMut(BufferOffset, BufferOffset, usize, [isize; 2], u32)) {
         let is_spread = |strip: &Strip| (Bases::SEGMENT..Bases::HEADER).contains(&strip.cells.base);
@@ -482,15 +486,15 @@ impl<'a, S: CellOffsets> Binder<'a, S> {
     }
 }
 
-/// Renumbers requests so that omitted ones leave no gaps.
+/// Renumbers the remaining requests consecutively after some were omitted.
 #[derive(Default)]
 struct Renumbered {
-    /// Numbers of the omitted requests, ascending.
+    /// Numbers of the omitted requests, in ascending order.
     left_out: Vec<u32>,
 }
 
 impl Renumbered {
-    /// Returns the new number of `request`, and records the request if it is omitted. Requests must come in ascending order.
+    /// Returns the new number of `request`. Records the request as omitted unless `is_used`. Requests must come in ascending order.
     fn next(&mut self, request: u32, is_used: bool) -> u32 {
         let number = request - self.left_out.len() as u32;
         if !is_used {

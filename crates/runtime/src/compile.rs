@@ -1,8 +1,9 @@
-//! Compiles one rank's program to steps on ranges of cells, valid for cells of any size.
+//! Compiles one rank's program to steps on ranges of cells. A *cell* is one chunk in a user's buffer or in a line of a segment, or one
+//! unit of temporary memory. The steps are valid for cells of any size.
 //!
-//! The compiler replaces each place by a buffer and a range of cells, and each barrier by raising and awaiting flags. Everything else
-//! stays: the steps are the instructions that the verifier has proven. [`Executable::bind`](crate::Executable::bind) turns the steps into the actions
-//! that the executor runs, for the sizes of a call.
+//! The compiler replaces each place by a buffer and a range of cells, and each barrier by steps that raise and await flags. All other
+//! instructions stay as the verifier has proven them. [`Executable::bind`](crate::Executable::bind) turns the steps into the actions that
+//! the executor runs, for the sizes of a call.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,12 +19,12 @@ use crate::memory::{Bases, BufferOffset, Needs};
 use crate::segment::{FLAGS, SegmentSize, Turns, barrier_rounds, flag_at, lines_at, round_at};
 
 /// A range of consecutive cells in one buffer. A cell is a chunk of a user's buffer, a chunk of a line of a segment, or a unit of
-/// temporary memory; its length in bytes is known when a plan is bound to sizes.
+/// temporary memory. The length of a cell in bytes is known once the plan is bound to sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cells {
     /// Buffer that contains the cells, as an index into [`Bases`].
     pub(crate) base: u8,
-    /// Line of a segment; for another rank's buffer ([`Bases::PEER`]), the chunk at which that buffer begins.
+    /// In a segment: number of the line. In another rank's buffer ([`Bases::PEER`]): number of the chunk at which that buffer begins.
     pub(crate) line: u32,
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -34,7 +35,7 @@ impl Cells {
         self.first + self.count
     }
 
-    /// Returns whether `other` begins where these cells end, in the same buffer and line.
+    /// Returns whether `other` begins where this range ends, in the same buffer and line.
     fn go_on(self, other: Cells) -> bool {
         (self.base, self.line, self.end()) == (other.base, other.line, other.first)
     }
@@ -55,14 +56,14 @@ impl Strip {
         Cells { first: (i64::from(self.cells.first) + i64::from(at) * i64::from(self.step)) as u32, ..self.cells }
     }
 
-    /// Returns the range from the lowest cell of any repetition to the end of the highest.
+    /// Returns the range of cell numbers from the lowest cell of all repetitions to the end of the highest.
     fn bounds(&self) -> Range<u64> {
         let (a, b) = (self.nth(0), self.nth(self.times - 1));
         u64::from(a.first.min(b.first))..u64::from(a.end().max(b.end()))
     }
 
-    /// Takes `count` cells off the front of the first repetition. Returns the cells taken, then the rest of the first repetition and the
-    /// other repetitions, if any.
+    /// Splits off the first `count` cells of the first repetition. Returns these cells, and what remains: the rest of the first
+    /// repetition, and the other repetitions, if any.
     fn split(&self, count: u32) -> (Cells, [Option<Strip>; 2]) {
         let first = Cells { count, ..self.cells };
         let more = self.cells.count - count;
@@ -80,7 +81,7 @@ pub(crate) enum PeerBuffer {
     Out,
 }
 
-/// A flag in the segment of a level, raised or awaited for the `times`-th time in this execution.
+/// A flag in the segment of a level, with the number `times` of its raise in this execution, counted from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FlagValue {
     pub(crate) flag: BufferOffset,
@@ -102,7 +103,7 @@ pub(crate) enum Step {
         first: u32,
         end: u32,
     },
-    /// Copies `from` to `to`: both have the same number of cells and repetitions, and corresponding cells have the same size.
+    /// Copies `from` to `to`. Both have the same number of cells and repetitions, and corresponding cells have the same size.
     Copy {
         to: Strip,
         from: Strip,
@@ -113,27 +114,28 @@ pub(crate) enum Step {
     },
     /// Publishes the addresses of this rank's buffers to the other ranks of its node.
     Open,
-    /// Selects the buffer of a member of the node that later steps on [`Bases::PEER`] read.
+    /// Selects the input or output buffer of a rank of the node (`member`), which later steps on [`Bases::PEER`] read.
     Look {
         member: u32,
         side: PeerBuffer,
     },
-    /// Raises a flag of this rank. The step is omitted if all of `chunks` are empty.
+    /// Raises a flag of this rank. Binding omits this step if all of `chunks` are empty.
     Raise {
         mark: FlagValue,
         chunks: Option<Set>,
     },
-    /// Waits until a flag of another rank is raised. The step is omitted if all of `chunks` are empty.
+    /// Waits until a flag of another rank is raised. Binding omits this step if all of `chunks` are empty.
     Await {
         mark: FlagValue,
         chunks: Option<Set>,
     },
-    /// Waits until the ring slot that this execution uses in a level's segment is free. The step is omitted if all of `chunks` are empty.
+    /// Waits until the ring slot that this execution uses in a level's segment is free. Binding omits this step if all of `chunks` are
+    /// empty.
     Enter {
         level: u8,
         chunks: Option<Set>,
     },
-    /// Marks that this rank no longer uses its ring slot in a level's segment.
+    /// Records that this rank no longer uses its ring slot in a level's segment.
     Leave {
         level: u8,
     },
@@ -145,7 +147,7 @@ pub enum CompileError {
     /// A message covers more than one contiguous range of memory.
     #[error("the message `{0}` is not contiguous in memory")]
     NonContiguous(String),
-    /// Lines of temporary memory have no addresses yet: the program has not been lowered.
+    /// The program has not been lowered, so its temporary memory has no addresses yet.
     #[error("the program has not been lowered: its temporary memory has no addresses yet")]
     NotLowered,
     /// The program exceeds a limit of the runtime (flags, levels, 32-bit cell numbers) or has an unsupported instruction.
@@ -153,20 +155,21 @@ pub enum CompileError {
         "`{0}` is not supported here: it exceeds the limits for flags, levels or cell numbers, or needs an instruction that this executor lacks"
     )]
     LimitExceeded(String),
-    /// Block block sizes are known only locally (alltoallv): use the executor for alltoallv (alltoallv); [`sized::SizedExecutable`](crate::sized::SizedExecutable) runs such programs.
+    /// Each rank knows only its own block sizes, as in an alltoallv. [`sized::SizedExecutable`](crate::sized::SizedExecutable) runs such
+    /// programs.
     #[error("block sizes are known only locally (alltoallv): use the executor for alltoallv")]
     Local,
-    /// The program was made for specific sizes: it counts in elements, not in chunks.
+    /// The program was made for specific sizes: its counts are in elements and not in chunks.
     #[error("the program was made for specific sizes: its counts are elements, not chunks")]
     NotInChunks,
-    /// Slots share temporary memory, although chunks have different sizes.
+    /// Slots overlap in temporary memory, which is not supported for chunks of different sizes.
     #[error("slots of different sizes overlap in temporary memory")]
     Shared,
 }
 
 /// Translates the ranks of a program to ranks of the transport.
 pub trait TranslateRanks {
-    /// Returns the transport's number for `rank`.
+    /// Returns the transport's rank number of the program's rank `rank`.
     fn translate(&self, rank: Rank) -> u32;
 }
 
@@ -186,21 +189,22 @@ pub struct Shared {
     pub members: u32,
     /// Number of lines of data in the segment.
     pub lines: u32,
-    /// Whether the lines lie in a slot of the segment's ring.
+    /// Whether the lines lie in a ring slot, and not in the common part or a half of the segment.
     pub ring: bool,
 }
 
-/// Memory that a plan needs, in units that do not depend on sizes. All ranks must use the same value: the maximum over the ranks.
+/// Memory that a plan needs, in units that do not depend on sizes. All ranks must use the same value, the maximum over the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Extent {
-    /// Temporary memory: a number of cells if all chunks are equal, otherwise a multiple of the total size of the problem.
+    /// Temporary memory. If all chunks are equal, a number of cells; otherwise a factor, by which the size of all data of the problem is
+    /// multiplied.
     pub temporary: u64,
     /// Use of each level's segment; `None` for a level whose segment is not used.
     pub shared: [Option<Shared>; Bases::LEVELS],
 }
 
 impl Extent {
-    /// Returns the memory needed for the sizes of `problem`, in bytes. All ranks compute the same result.
+    /// Returns the memory needed for the sizes of `problem`, in bytes; `even` is [`Compiled::even`]. All ranks compute the same result.
     pub fn needs(&self, even: bool, problem: &Problem, limits: &Limits) -> Needs {
         let element = problem.element as usize;
         let temporary = match problem.chunk_elements().filter(|_| even) {
@@ -224,11 +228,11 @@ pub struct Compiled {
     pub(crate) steps: Vec<Step>,
     /// Whether the steps are for chunks of equal size.
     pub even: bool,
-    /// Chunk stored in each cell of temporary memory; empty if all chunks are equal.
+    /// Number of the chunk that each cell of temporary memory holds. Empty if the steps are for chunks of equal size.
     pub(crate) cells: Vec<u32>,
-    /// First chunk of this rank's input buffer, and of its output buffer.
+    /// Number of the first chunk in this rank's input buffer, and in its output buffer.
     pub(crate) first: [u64; 2],
-    /// Whether zero-byte messages are sent, because messages also order accesses to shared memory.
+    /// Whether zero-byte messages are sent, too, because messages also order accesses to shared memory.
     pub(crate) sends_nothing: bool,
     pub(crate) requests: usize,
     /// Memory that the program needs.
@@ -237,20 +241,20 @@ pub struct Compiled {
     pub turns: [Turns; Bases::LEVELS],
     /// Largest message tag; tags start at 0.
     pub tags: u32,
-    /// Whether input and output may be the same memory: no input is overwritten before it has been read.
+    /// Whether input and output may be the same memory, because no input is overwritten before it has been read.
     pub in_place: bool,
-    /// Whether this rank's own block of the output is written only by copies of the same block of the input: if both are the same memory,
-    /// the block is only read.
+    /// Whether this rank's own block of the output is written only by copies of the same block of the input. If input and output are the
+    /// same memory, such copies have no effect, so the block is only read.
     pub only_reads: bool,
     /// Whether every message has the same address in each execution on the same buffers, because no message lies in a part of a segment
     /// that alternates between executions.
     pub fixed: bool,
-    /// Whether ranks of a node read each other's buffers directly.
+    /// Whether ranks of a node read each other's input and output buffers directly.
     pub opens_buffers: bool,
     /// Number of messages that one execution posts.
     pub messages: usize,
-    /// Whether all messages are posted before the first wait, and no memory is shared. After the start, the transport alone can then
-    /// progress the execution until only local work is left.
+    /// Whether all messages are posted before the first wait, and no memory is shared. Once such an execution is started, the transport
+    /// alone makes all its messages progress, and only local work is left.
     pub one_round: bool,
 }
 
@@ -279,7 +283,7 @@ fn is_one_round(steps: &[Step]) -> bool {
 /// Conditions under which a compiled program will run.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    /// Topology that places the ranks in regions.
+    /// Topology with the region of each rank.
     pub topology: &'a Topology,
     /// Whether all chunks have the same size.
     pub even: bool,
@@ -321,7 +325,8 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         compiler.instr(instr)?;
     }
     let opens = compiler.steps.contains(&Step::Open);
-    // A rank with open buffers answers read requests only while it waits for flags or reads, so other waits are refused.
+    // A rank with open buffers answers read requests only while it waits for flags or for reads. Programs that wait for anything else are
+    // refused.
     let waits_otherwise = |step: &Step| matches!(step, Step::Post { .. } | Step::Enter { .. });
     if opens && compiler.steps.iter().any(waits_otherwise) {
         return Err(CompileError::LimitExceeded("messages while buffers are open".to_owned()));
@@ -344,7 +349,8 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         first,
         sends_nothing: target.orders_memory,
         in_place: match opens {
-            // Other ranks read the input while this rank writes its output; only for allreduce it is proven that the two never overlap.
+            // Other ranks read the input while this rank writes its output. Only for allreduce it is proven that no rank overwrites what
+            // another still reads.
             true => problem.collective == Collective::Allreduce,
             false => reads_before_it_writes(&compiler.steps),
         },
@@ -362,7 +368,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
     })
 }
 
-/// Returns the chunk that each cell of temporary memory holds.
+/// Returns the number of the chunk that each cell of temporary memory holds.
 fn chunks_of_cells(placed: &[Placement], room: u64) -> Result<Vec<u32>, CompileError> {
     const NONE: u32 = u32::MAX;
     let mut cells = vec![NONE; room as usize];
@@ -396,8 +402,8 @@ struct Compiler<'a> {
     turns: [Turns; Bases::LEVELS],
     steps: Vec<Step>,
     requests: usize,
-    /// Pairs of a request number of the program, which may be reused, and a number unique in the execution, so that the transport can make
-    /// each request persistent.
+    /// For each posted request, its number in the program, which may be reused, and its number in the compiled plan. The latter is unique
+    /// in the execution, so that the transport can make each request persistent.
     open: Vec<(u32, u32)>,
     tags: u32,
     lines: u32,
@@ -500,7 +506,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Adds a step that selects another rank's buffer, if `place` lies in one.
+    /// Adds a step that selects another rank's buffer, if `place` lies in such a buffer.
     fn look(&mut self, place: &Place) -> Result<(), CompileError> {
         let (rank, side) = match place.area {
             Area::InOf(rank) => (rank, PeerBuffer::In),
@@ -521,7 +527,7 @@ impl Compiler<'_> {
     }
 
     fn level(&self, level: Level) -> Result<usize, CompileError> {
-        // A level missing from the topology has the regions of the level around it, but a segment of its own.
+        // A level that is missing in the topology has the same regions as the next coarser level, but a segment of its own.
         let index = usize::from(level.0);
         if index < Bases::LEVELS { Ok(index) } else { Err(CompileError::LimitExceeded(format!("level {level}"))) }
     }
@@ -548,7 +554,7 @@ impl Compiler<'_> {
         for place in &message.places {
             for cells in self.stretches(place)? {
                 match &mut whole {
-                    // Chunks in a segment may be non-contiguous, depending on the layout chosen at binding.
+                    // The chunks of a line may be non-contiguous in a segment, depending on the layout chosen at binding.
                     _ if cells.base >= Bases::SEGMENT => {
                         return Err(CompileError::NonContiguous(message.to_string()));
                     }
@@ -562,7 +568,8 @@ impl Compiler<'_> {
         Ok(Step::Post { end: message.end, data, peer: message.peer, tag: message.tag.0, request })
     }
 
-    /// Adds steps for two places with equally many cells, one step for each pair of strips of the same shape.
+    /// Adds steps for two places with the same number of cells. Both are divided into strips (repeated ranges) of the same shape, and each
+    /// pair of strips becomes one step.
     fn pairs(&mut self, to: &Place, from: &Place, step: impl Fn(Strip, Strip) -> Step) -> Result<(), CompileError> {
         let (mut to, mut from) = (VecDeque::from(self.strips(to)?), VecDeque::from(self.strips(from)?));
         while let (Some(a), Some(b)) = (to.pop_front(), from.pop_front()) {
@@ -570,8 +577,8 @@ impl Compiler<'_> {
                 self.steps.push(step(a, b));
                 continue;
             }
-            // Matches all of `strip` with the front of `stretch`, if that is contiguous and long enough; also returns the rest of
-            // `stretch`.
+            // Divides the front of `stretch` into the same repetitions as `strip`, if it is contiguous and long enough. Also returns the
+            // rest of `stretch`.
             let within = |strip: Strip, stretch: Strip| {
                 let all = u64::from(strip.cells.count) * u64::from(strip.times);
                 let step = i32::try_from(strip.cells.count).ok()?;
@@ -601,13 +608,13 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Returns the contiguous ranges of cells that `place` covers, in order.
+    /// Returns the contiguous ranges of cells of `place`, in order.
     fn stretches(&mut self, place: &Place) -> Result<Vec<Cells>, CompileError> {
         let strips = self.strips(place)?;
         Ok(strips.iter().flat_map(|strip| (0..strip.times).map(|at| strip.nth(at))).collect())
     }
 
-    /// Returns the strips of cells that `place` covers.
+    /// Returns the strips (repeated ranges of cells) of `place`.
     fn strips(&mut self, place: &Place) -> Result<Vec<Strip>, CompileError> {
         let strip = |base, line, run: &Run| {
             let beyond = |_| CompileError::LimitExceeded(place.to_string());
@@ -627,7 +634,7 @@ impl Compiler<'_> {
             return place.set.runs().iter().map(|run| strip(base, line, run)).collect();
         }
         if let Some((rank, area)) = place.area.remote() {
-            // Chunk at which the other rank's buffer begins; addresses are relative to it.
+            // Number of the chunk at which the other rank's buffer begins. Addresses are relative to that chunk.
             let begins = match (area, self.collective) {
                 (Area::In, Collective::Allgather) | (Area::Out, Collective::ReduceScatter) => rank.0,
                 _ => 0,

@@ -1,4 +1,4 @@
-//! Runs plans, to completion or step by step (start, test, wait).
+//! Runs plans, in one blocking call or by start, test and wait.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::transport::{Transport, TransportError};
 /// Buffers of one execution. A buffer that the plan does not need may be null.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// Input buffer, never written.
+    /// Input buffer, which is never written.
     pub input: *const u8,
-    /// Output buffer.
+    /// Output buffer, which receives the result.
     pub output: *mut u8,
     /// Temporary memory of [`Needs::temporary`](crate::Needs::temporary) bytes.
     pub temporary: *mut u8,
@@ -41,7 +41,7 @@ fn segment_of(segments: &Segments, level: usize) -> &Segment {
 pub struct Executable<T: Transport> {
     compiled: Arc<Compiled>,
     address: Address,
-    /// Actions for the problem that the plan is bound to.
+    /// Actions for the sizes of the problem that the plan is bound to.
     bound: Bound,
     problem: Option<Problem>,
     /// Hash of the sizes of the bound problem.
@@ -52,22 +52,22 @@ pub struct Executable<T: Transport> {
     limits: Limits,
     requests: T::Requests,
     segments: Segments,
-    /// Segments that exist, with their levels.
+    /// Segments that exist, each with its level.
     in_use: Vec<(usize, Arc<Segment>)>,
     reduction: Reduction,
     backoff: Backoff,
     /// Base addresses of the buffers of the current execution.
     bases: Bases,
     execution: [u64; Bases::LEVELS],
-    /// Number of the current execution among those that use the ring, for each level.
+    /// For each level, the number of the current execution, counted over the executions that use the ring of that level's segment.
     rounds: [u64; Bases::LEVELS],
     next: usize,
-    /// Buffer of another rank that `Fetch` and `FetchReduce` read.
+    /// Buffer of another rank that `Fetch` and `FetchReduce` read, as the last `Look` selected it.
     other: PeerAddress,
     reader: PeerReader,
     /// Size of an element in bytes.
     element: usize,
-    /// First error of the current execution, which continues nevertheless, because other ranks wait for this rank's next actions.
+    /// First error of the current execution. The execution continues nevertheless, because other ranks wait for this rank.
     failed: Option<TransportError>,
 }
 
@@ -112,13 +112,14 @@ impl<T: Transport> Executable<T> {
         }
     }
 
-    /// Binds the plan to the sizes of a problem of its class, for the executions that follow.
+    /// Binds the plan to the sizes of a problem, for all later executions. If the plan was compiled for chunks of equal size, the problem
+    /// must have such chunks.
     ///
     /// # Panics
-    /// If an execution is under way, or if a segment is missing or too small.
+    /// If an execution has started and is not yet complete, or if a segment is missing or too small.
     #[inline]
     pub fn bind(&mut self, problem: &Problem) {
-        // Different problems almost always have different hashes, which are cheaper to compare.
+        // Hashes are cheaper to compare than problems, and almost always differ if the problems do.
         let number = sizes_hash(problem);
         if number != self.sizes || self.problem.as_ref() != Some(problem) {
             self.sizes = number;
@@ -126,7 +127,7 @@ impl<T: Transport> Executable<T> {
         }
     }
 
-    /// Returns the number of times the plan was bound to other sizes. While it stays the same, so do the bound sizes.
+    /// Returns the number of times the plan was bound to other sizes. The bound sizes do not change while this number stays the same.
     #[inline]
     pub fn bindings(&self) -> u64 {
         self.bindings
@@ -173,17 +174,17 @@ impl<T: Transport> Executable<T> {
         }
     }
 
-    /// Returns the requests, for a transport that has more than one way to post.
+    /// Returns the requests of the plan, so that the caller can change how they are posted.
     pub fn requests_mut(&mut self) -> &mut T::Requests {
         &mut self.requests
     }
 
-    /// Replaces the reduction; the steps stay the same.
+    /// Replaces the reduction operation of the plan.
     pub fn set_reduction(&mut self, reduction: Reduction) {
         self.reduction = reduction;
     }
 
-    /// Returns whether an execution is under way.
+    /// Returns whether an execution has started and is not yet complete.
     pub fn is_active(&self) -> bool {
         self.next < self.bound.actions.len()
     }
@@ -213,8 +214,8 @@ impl<T: Transport> Executable<T> {
     ///
     /// # Safety
     /// The plan is bound to a problem. Input and output have the sizes of that problem, temporary memory has the size that
-    /// [`Extent::needs`](crate::Extent::needs) returns, and nobody else uses these buffers meanwhile. Input and output are the same memory
-    /// only if [`Compiled::in_place`] is true.
+    /// [`Extent::needs`](crate::Extent::needs) returns, and nobody else uses these buffers during the execution. Input and output are the
+    /// same memory only if [`Compiled::in_place`] is true.
     #[allow(unsafe_code)]
     #[inline]
     pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), TransportError> {
@@ -229,7 +230,7 @@ impl<T: Transport> Executable<T> {
     /// The requirements of [`Executable::run`] hold until the plan is no longer active.
     ///
     /// # Panics
-    /// If an execution is under way.
+    /// If an execution has started and is not yet complete.
     #[allow(unsafe_code)]
     pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), TransportError> {
         assert!(!self.is_active(), "the plan is already active");
@@ -262,25 +263,26 @@ impl<T: Transport> Executable<T> {
         unsafe { self.advance::<true>(transport) }.map(|_| ())
     }
 
-    /// Executes actions to the end, or, unless `WAIT`, up to the first that would have to wait. Returns whether all are done.
+    /// Executes actions: with `WAIT` all of them, otherwise up to the first that would have to wait. Returns whether all actions are done.
     #[allow(unsafe_code)]
     #[inline]
     unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, TransportError> {
         let (bases, requests) = (&self.bases, &mut self.requests);
         let actions = self.bound.actions.as_slice();
         let mut next = self.next;
-        // Position to resume from, stored before each action, so that an execution that waits or fails stays at that action.
+        // Position at which the execution resumes. It is stored before each action, so that an execution that waits or fails resumes at
+        // that action.
         let put_back = &mut self.next;
         while let Some(action) = actions.get(next) {
             *put_back = next;
             match action {
                 Action::Send { data, bytes, to, request } => {
-                    // SAFETY: the data lies in BUFFERS (crate documentation), and the verified program does not touch it before the
+                    // SAFETY: the data lies in BUFFERS (crate documentation), and the verified program does not access it before the
                     // request is finished.
                     unsafe { transport.send(requests, *request as usize, bases.address(*data), *bytes, *to) }?;
                 }
                 Action::Recv { data, bytes, from, request } => {
-                    // SAFETY: the data lies in BUFFERS (crate documentation), and the verified program does not touch it before the
+                    // SAFETY: the data lies in BUFFERS (crate documentation), and the verified program does not access it before the
                     // request is finished.
                     unsafe { transport.recv(requests, *request as usize, bases.address(*data), *bytes, *from) }?;
                 }
@@ -327,7 +329,7 @@ impl<T: Transport> Executable<T> {
                         None => self.failed = self.failed.or(Some(transport.truncated())),
                     }
                 }
-                // After a mismatch of sizes nothing is read: the other rank's buffer may be shorter than this rank expects.
+                // After sizes were found to differ nothing is read, because the other rank's buffer may be shorter than this rank expects.
                 Action::Fetch { .. } | Action::FetchReduce { .. } if self.failed.is_some() => {}
                 Action::Fetch { .. } | Action::FetchReduce { .. } => {
                     let segment = segment_of(&self.segments, 0);
@@ -346,8 +348,8 @@ impl<T: Transport> Executable<T> {
                             _ => true,
                         }
                     };
-                    // A read has to wait only if the kernel refuses it. Meanwhile this rank answers others, whose reads may be refused,
-                    // too.
+                    // A read has to wait only if the kernel refuses it. While this rank waits, it answers the read requests of other
+                    // ranks, which the kernel may have refused, too.
                     if !read() {
                         segment.serve();
                         if !WAIT {
@@ -385,7 +387,7 @@ impl<T: Transport> Executable<T> {
                         };
                         self.backoff.wait(reached, || transport.progress());
                     }
-                    // Sizes are not compared after a barrier: a rank that has left it may already be in the next call.
+                    // Sizes are not compared after a barrier, because a rank that has left the barrier may already be in the next call.
                     if !is_barriers && flag.sizes() != self.sizes {
                         self.failed = self.failed.or(Some(transport.truncated()));
                     }

@@ -1,16 +1,16 @@
-//! Executes compiled collective programs: plans that run over a [`Transport`], reduction kernels, and shared memory within a node.
+//! Executes compiled collective programs (plans) over a [`Transport`], with reduction kernels and with shared memory within a node.
 //!
-//! A program is one rank's [`Code`](bruckner_schedule::Code). [`compile`](fn@compile) turns it into steps that hold for blocks of any
-//! size. An [`Executable`] is bound to sizes and executes the steps: to completion ([`Executable::run`]), or started, tested and awaited. For
-//! alltoallv, where each rank knows only the sizes of its own blocks, use [`sized::SizedExecutable`]. Messages go through a [`Transport`]: MPI in
-//! production, and [`threads`] in tests, so that every algorithm runs with real data in ordinary tests.
+//! A program is one rank's [`Code`](bruckner_schedule::Code). [`compile`](fn@compile) turns it into steps that are valid for blocks of any
+//! size. An [`Executable`] is bound to the sizes of a call and executes the steps, either in one blocking call ([`Executable::run`]) or by
+//! start, test and wait. For alltoallv, where each rank knows only the sizes of its own blocks, use [`sized::SizedExecutable`]. Messages
+//! go through a [`Transport`]: MPI in production, and [`threads`] in tests, so that every algorithm runs with real data in ordinary tests.
 //!
 //! # Invariants that unsafe code relies on
 //!
 //! - **BUFFERS**: input and output have the sizes of the problem that a plan is bound to, temporary memory and segments have
 //!   the sizes that [`Extent::needs`] returns, and nobody else uses them during an execution. The caller that runs a plan
 //!   guarantees this. The verifier has proven that no step accesses memory outside the buffers, and that all conflicting
-//!   accesses of ranks to one place of a segment are ordered.
+//!   accesses of ranks to the same address of a segment are ordered.
 //! - **ELEMENTS**: both operands of a reduction have the given number of elements of its type, and do not overlap.
 
 mod bind;

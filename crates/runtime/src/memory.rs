@@ -1,8 +1,8 @@
-//! Buffers by address: every access of the executor to buffers goes through this module.
+//! Addresses of buffers. Every access of the executor to a buffer goes through this module.
 //!
-//! The verifier has proven that the places of a program are in bounds and free of races. The caller that provides the buffers must only
-//! ensure that they are as large as the problem and [`Needs`] require. All safety arguments of this module's users rest on these two
-//! facts.
+//! The verifier has proven that the memory accesses of a program are in bounds and free of races. The caller that provides the buffers
+//! must only ensure that they are as large as the problem and [`Needs`] require. The SAFETY comments on accesses through this module rely
+//! on these two facts.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -19,15 +19,15 @@ pub(crate) struct BufferOffset {
 }
 
 impl BufferOffset {
-    /// Returns the address `by` bytes further on.
+    /// Returns the address that lies `by` bytes after this one, or before it if `by` is negative.
     #[inline]
     pub(crate) fn moved(self, by: isize) -> BufferOffset {
         BufferOffset { offset: self.offset.wrapping_add_signed(by), ..self }
     }
 }
 
-/// Base addresses of the buffers of an execution, by number: input, output, temporary memory, then the part of each level's segment, then
-/// the header of each level's segment.
+/// Base addresses of the buffers of an execution, in this order: input, output, temporary memory, the part of each level's segment that
+/// the execution uses, and the header of each level's segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bases(pub(crate) [*mut u8; Bases::COUNT]);
 
@@ -39,9 +39,10 @@ impl Bases {
     /// Number of levels that can have segments.
     pub(crate) const LEVELS: usize = 4;
     pub(crate) const HEADER: u8 = Bases::SEGMENT + Bases::LEVELS as u8;
-    /// A buffer in another rank's process: it has no address here, and is only read, by way of the kernel or its owner.
+    /// Number for a buffer in another rank's process. It has no address in this process. It is only read, with the help of the kernel or
+    /// of its owner.
     pub(crate) const PEER: u8 = Bases::HEADER + Bases::LEVELS as u8;
-    /// Power of two, larger than the number of buffers: an index modulo it is never out of bounds.
+    /// Power of two, larger than the number of buffers. An index modulo this number is never out of bounds.
     const COUNT: usize = 16;
 
     pub(crate) fn new() -> Bases {
@@ -63,17 +64,18 @@ impl Bases {
         unsafe { &*self.address(at).cast::<Flag>() }
     }
 
-    /// Copies `bytes` bytes. Copying a range to itself does nothing; other overlaps are handled as by `memmove`.
+    /// Copies `bytes` bytes. Copying a range to itself does nothing; ranges that overlap otherwise are copied as by `memmove`.
     ///
     /// # Safety
-    /// Both ranges of `bytes` bytes lie in buffers of this execution, which nobody else changes meanwhile.
+    /// Both ranges of `bytes` bytes lie in buffers of this execution, which nobody else changes during the copy.
     #[inline]
     pub(crate) unsafe fn copy(&self, to: BufferOffset, from: BufferOffset, bytes: usize) {
         let (to, from) = (self.address(to), self.address(from));
         if to == from {
             return;
         }
-        // SAFETY: BUFFERS (crate documentation); `ptr::copy` allows overlap. Eight bytes, the most common length, are a single move.
+        // SAFETY: BUFFERS (crate documentation); `ptr::copy` allows overlap. Eight bytes, the most common length, are copied by one
+        // instruction.
         unsafe {
             if bytes == 8 {
                 to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
@@ -84,7 +86,7 @@ impl Bases {
     }
 }
 
-/// Memory sizes in bytes that a plan needs for the sizes of a problem; the same on all ranks.
+/// Memory that a plan needs for the sizes of a problem, in bytes; the same on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Needs {
     /// Bytes of temporary memory.
@@ -94,13 +96,13 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Returns the largest size in bytes: of temporary memory, any part, or any ring slot.
+    /// Returns the largest of all sizes, in bytes: of temporary memory, and of each segment's part and ring slot.
     pub fn most(&self) -> usize {
         self.parts.iter().flatten().fold(self.temporary, |most, size| most.max(size.part).max(size.slot))
     }
 }
 
-/// Private memory of a rank, aligned to cache lines.
+/// Memory of one rank that is not shared, aligned to cache lines.
 pub struct Scratch {
     start: *mut u8,
     layout: Layout,
@@ -112,7 +114,7 @@ unsafe impl Send for Scratch {}
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
-    /// Allocates at least `bytes` bytes, not initialised.
+    /// Allocates at least `bytes` bytes, which are not initialised.
     pub fn new(bytes: usize) -> Scratch {
         Scratch::try_new(bytes).unwrap_or_else(|layout| handle_alloc_error(layout))
     }
@@ -124,24 +126,25 @@ impl Scratch {
         if start.is_null() { Err(layout) } else { Ok(Scratch { start, layout }) }
     }
 
-    /// Returns the address of the first byte.
+    /// Returns the address of the first byte of this memory.
     pub fn start(&self) -> *mut u8 {
         self.start
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of this memory in bytes.
     pub fn bytes(&self) -> usize {
         self.layout.size()
     }
 
-    /// Grows the memory to at least `bytes` bytes; its contents are lost.
+    /// Replaces the memory by at least `bytes` bytes if it is smaller; then its contents are lost.
     pub fn grow(&mut self, bytes: usize) {
         if bytes > self.bytes() {
             *self = Scratch::new(bytes.next_power_of_two());
         }
     }
 
-    /// Grows the memory to at least `bytes` bytes and loses its contents. Returns false if there is not enough memory.
+    /// Replaces the memory by at least `bytes` bytes if it is smaller; then its contents are lost. Returns false if the system has not
+    /// enough memory.
     #[must_use]
     pub fn try_grow(&mut self, bytes: usize) -> bool {
         if bytes > self.bytes() {
@@ -173,7 +176,7 @@ mod tests {
             let mut bases = Bases::new();
             bases.0[0] = from.as_mut_ptr();
             bases.0[1] = to.as_mut_ptr();
-            // SAFETY: both vectors have `bytes` bytes behind the offsets three and five.
+            // SAFETY: the vectors have `bytes` bytes after the offsets 3 and 5.
             unsafe {
                 bases.copy(BufferOffset { base: 1, offset: 5 }, BufferOffset { base: 0, offset: 3 }, bytes);
             };

@@ -1,9 +1,9 @@
-//! Reads the actions of a plan back as a program, so that the verifier checks what the executor does, down to each address.
+//! Reads the actions of a plan back as a program, so that the verifier checks exactly what the executor does, down to each address.
 //!
-//! Actions contain only addresses and lengths in bytes, no chunks. Here every address is mapped to the slot that lies there, and every
-//! raised or awaited flag to a signal or a wait. The rounds of a barrier are read back as flags, too: the verifier must find that they
-//! make a barrier. Messages keep the order in which they are posted. An address where no slot lies is an error. Nothing is taken from the
-//! program that was compiled.
+//! Actions contain only addresses and lengths in bytes, no chunks. Each address is mapped to the slot that lies there, and each raise or
+//! wait of a flag to a signal or a wait of the language. The rounds of a barrier are read back as flags, too, so the verifier must find
+//! that they make a barrier. Messages keep the order in which they are posted. An address where no slot lies is an error. The instructions
+//! of the compiled program are not used.
 
 mod mutate;
 
@@ -27,7 +27,7 @@ pub use mutate::Mutation;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("action {at}: {what}")]
 pub struct ReadbackError {
-    /// Index of the wrong action.
+    /// Index of the action that cannot be read back.
     pub at: usize,
     /// Description of the error.
     pub what: &'static str,
@@ -42,7 +42,7 @@ pub enum BufferPlacement {
     InPlace,
 }
 
-/// Actions of one rank for the sizes of one problem.
+/// Actions of one rank, with addresses and lengths for the sizes of one problem.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BoundActions(Bound);
 
@@ -54,7 +54,7 @@ pub fn bound_actions(compiled: &Compiled, problem: &Problem, limits: &Limits) ->
 }
 
 impl BoundActions {
-    /// Binds the actions to the sizes of another problem, in the same memory.
+    /// Computes the actions for the sizes of another problem, and reuses the allocated memory.
     pub fn bind(&mut self, compiled: &Compiled, problem: &Problem, limits: &Limits) {
         let address = Address { ranks: std::sync::Arc::new(IdentityTranslation), tag: 0 };
         bind(compiled, problem, &address, limits, &mut PrefixSums::default(), &mut self.0);
@@ -109,11 +109,11 @@ pub fn read_back(
 /// A slot: its area and its chunk number.
 type Slot = (Area, u64);
 
-/// Consecutive slots: either with chunk numbers, or cells of temporary memory, which have none.
+/// Consecutive slots, with chunk numbers; or consecutive cells (units) of temporary memory, which have no chunk numbers.
 #[derive(Clone, PartialEq, Eq)]
 enum Slots {
     Numbered(Vec<Slot>),
-    /// Cells of temporary memory, all of the same size.
+    /// A range of cells of temporary memory, which all have the same size.
     Cells(std::ops::Range<u64>),
 }
 
@@ -134,14 +134,14 @@ struct Reader<'a> {
     user: BufferPlacement,
     lines: LineLayout,
     line: usize,
-    /// Start of each chunk in elements, with the end of the last one; `cells` is the same for cells of temporary memory.
+    /// Start of each chunk in elements, and the end of the last chunk; `cells` is the same for the cells of temporary memory.
     chunks: Vec<u64>,
     cells: Vec<u64>,
     placed: BTreeMap<Area, Placement>,
     instrs: Vec<Instr>,
     raised: BTreeMap<BufferOffset, u16>,
     awaited: BTreeMap<BufferOffset, u16>,
-    /// Rank and side of the buffer that the last `Look` selected.
+    /// Rank whose buffer the last `Look` action has selected, and which of its two buffers (input or output).
     other: Option<(Rank, PeerBuffer)>,
 }
 
@@ -191,12 +191,13 @@ impl<'a> Reader<'a> {
         self.user == BufferPlacement::InPlace && self.problem.collective == Collective::ReduceScatter
     }
 
-    /// Returns the first cell that stands for the common buffer of an in-place reduce_scatter: it follows all temporary memory.
+    /// Returns the number of the first of the additional cells that represent the user's only buffer in an in-place reduce_scatter. They
+    /// follow the cells of temporary memory.
     fn own_buffer(&self) -> u64 {
         self.compiled.extent.temporary
     }
 
-    /// For an in-place call, adds a copy of the input to the output's memory, where the actions expect it.
+    /// For an in-place call, adds a copy of the input to the memory that input and output share, where the actions expect it.
     fn prologue(&mut self) {
         if self.user == BufferPlacement::Separate {
             return;
@@ -212,7 +213,7 @@ impl<'a> Reader<'a> {
         self.pair(there, input, |to, from| LocalOp::Copy { to, from });
     }
 
-    /// For an in-place reduce_scatter, adds a copy from the beginning of the common buffer to the output.
+    /// For an in-place reduce_scatter, adds a copy of the result from the beginning of the user's only buffer to the output.
     fn epilogue(&mut self) {
         if self.is_scattered_in_place() {
             let output = self.filled(Area::Out, &self.problem.output(self.rank));
@@ -291,7 +292,7 @@ impl<'a> Reader<'a> {
                 if owner != self.rank {
                     return Err("a rank raises a flag that it does not own");
                 }
-                // The value of a flag counts its raises: it may grow by one, or by several at once.
+                // The value of a flag is the number of its raises. One action may increase it by more than one.
                 let before = self.raised.insert(flag, times).unwrap_or(0);
                 if times <= before {
                     return Err("a flag is raised to a count that it has already reached");
@@ -336,7 +337,7 @@ impl<'a> Reader<'a> {
                         Place::join(&mut places, Place::new(area, Set::one(chunk)));
                     }
                 }
-                // Cells of temporary memory may be given any chunk numbers.
+                // Cells of temporary memory have no chunk numbers, so any numbers may be used.
                 Slots::Cells(cells) => {
                     for first in cells.clone().step_by(chunks as usize) {
                         let count = chunks.min(cells.end - first);
@@ -352,7 +353,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Adds local instructions on two lists of equally many slots.
+    /// Adds local instructions on two lists with the same number of slots.
     fn pair(&mut self, to: Slots, from: Slots, local: impl Fn(Place, Place) -> LocalOp) {
         // A copy of slots to themselves, as in an in-place call, has no effect.
         if to == from {
@@ -364,7 +365,7 @@ impl<'a> Reader<'a> {
         };
         let (a, b): (Vec<Slot>, Vec<Slot>) = match (to, from) {
             (Slots::Numbered(to), Slots::Numbered(from)) => (to, from),
-            // Cells get the chunk numbers of the slots they are paired with, or any numbers.
+            // Cells get the chunk numbers of the slots they are paired with. If both lists are cells, they get arbitrary numbers.
             (Slots::Numbered(to), Slots::Cells(cells)) => {
                 let from = as_cells(cells, &to);
                 (to, from)
@@ -375,7 +376,7 @@ impl<'a> Reader<'a> {
                 (as_cells(to, &any), as_cells(from, &any))
             }
         };
-        // Slots are joined in one instruction while their areas stay the same and their chunk numbers ascend.
+        // Consecutive slots become one instruction while their areas stay the same and their chunk numbers ascend.
         let mut start = 0;
         for at in 1..=a.len() {
             let goes_on = at < a.len()
@@ -392,7 +393,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the line in which slot `chunk` is the given cell, if all slots have the same size. Such lines overlap.
+    /// Returns a line of temporary memory whose slot `chunk` lies at the given cell, if all slots have the same size. Such lines may
+    /// overlap each other.
     fn cells_as(&mut self, cell: u64, chunk: u64) -> Area {
         let chunks = self.problem.chunks();
         let number = cell + chunks - chunk;
@@ -403,7 +405,7 @@ impl<'a> Reader<'a> {
         area
     }
 
-    /// Returns the slots of another rank's buffer that `bytes` bytes at `at` exactly fill.
+    /// Returns the slots of another rank's buffer that the `bytes` bytes from `at` on consist of.
     fn others(&self, at: BufferOffset, bytes: usize) -> Result<Slots, &'static str> {
         let (rank, side) = self.other.ok_or("a read from another rank's buffer before one was selected")?;
         let element = self.problem.element as usize;
@@ -427,7 +429,7 @@ impl<'a> Reader<'a> {
         Ok(Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect()))
     }
 
-    /// Returns the slots that `bytes` bytes at `at` exactly fill.
+    /// Returns the slots that the `bytes` bytes from `at` on consist of.
     fn slots(&mut self, at: BufferOffset, bytes: usize) -> Result<Slots, &'static str> {
         const NO_SLOT: &str = "an address range that does not consist of whole slots";
         let element = self.problem.element as usize;
@@ -522,7 +524,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Returns the number of the flag at an address, and the rank that owns it.
+    /// Returns the number of the flag at an address, and the rank that raises it.
     fn flag(&self, flag: BufferOffset, level: u8) -> Result<(Flag, Rank), &'static str> {
         const NO_FLAG: &str = "a flag address at which no flag lies";
         let is_header = flag.base >= Bases::HEADER;
@@ -542,13 +544,14 @@ impl<'a> Reader<'a> {
         let member = flag.offset.checked_sub(place(0, 0)).ok_or(NO_FLAG)? / each;
         let found = (0..numbers).find(|number| place(member as u32, *number) == flag.offset);
         let number = found.filter(|_| (member as u32) < members).ok_or(NO_FLAG)?;
-        // Flags of barriers are numbered from `Flag::BARRIERS` on, apart from those of programs.
+        // Flags of barriers have numbers from `Flag::BARRIERS` on, which programs do not use.
         let number = if is_header { Flag::BARRIERS + u32::from(level) * ROUNDS + number } else { number };
         Ok((Flag(number), self.topology.rank_at(region.start + member as u32)))
     }
 }
 
-/// Returns the numbers of the slots that exactly fill `elements` elements from `start` on, without empty slots; `None` if no slots do.
+/// Returns the numbers of the non-empty slots that the `elements` elements from `start` on consist of; `None` if they are not whole slots.
+/// `starts` has the start of each slot, and the end of the last.
 fn within(starts: &[u64], start: u64, elements: u64) -> Option<Vec<u64>> {
     let first = starts.partition_point(|other| *other < start);
     let mut slots = Vec::new();
@@ -568,7 +571,7 @@ fn within(starts: &[u64], start: u64, elements: u64) -> Option<Vec<u64>> {
     (at == start + elements && !slots.is_empty()).then_some(slots)
 }
 
-/// Returns the flag that stands for the `times`-th raise of a flag: each raise becomes a flag that is raised only once.
+/// Returns a separate flag for the `times`-th raise of a flag, so that each flag of the read-back program is raised only once.
 fn at_time(Flag(number): Flag, times: u16) -> Flag {
     let numbers = if number < Flag::BARRIERS { FLAGS } else { ROUNDS * Bases::LEVELS as u32 };
     Flag(u32::from(times) * numbers + number)

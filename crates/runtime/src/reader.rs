@@ -1,23 +1,24 @@
-//! Reads buffers that other ranks of the node have opened: through the kernel, or, if it refuses, by asking the owner.
+//! Reads buffers that other ranks of the node have opened. The kernel copies the data (`process_vm_readv`); if it refuses, the rank that
+//! owns the buffer does.
 #![allow(unsafe_code)]
 
 use crate::memory::Scratch;
 use crate::reduce::Reduction;
 use crate::segment::{ANSWER, PeerAddress, Segment, read_other};
 
-/// Bytes read at a time before they are reduced: a block fits in a core's private cache.
+/// Number of bytes that are read before they are reduced; they fit in a core's private cache.
 const BLOCK: usize = 64 << 10;
 
 /// State of a plan's reads from other ranks. A read may take several attempts; each continues where the last one stopped.
 pub(crate) struct PeerReader {
-    /// Buffer for data that was read and is to be reduced.
+    /// Buffer for data that was read and is still to be reduced.
     room: Scratch,
-    /// Whether the kernel has refused a read: it is not tried again.
+    /// Whether the kernel has refused a read. All later reads then ask the owner of the data.
     refused: bool,
-    /// Bytes of the current read that the owner has delivered; `asked`: whether the bytes that follow were requested.
+    /// Number of bytes of the current read that the owner has delivered; `asked` is whether the next bytes have been requested.
     answered: usize,
     asked: bool,
-    /// Elements of the current reduction that are already reduced.
+    /// Number of elements of the current reduction that are already reduced.
     combined: usize,
 }
 
@@ -26,12 +27,12 @@ impl PeerReader {
         PeerReader { room: Scratch::new(0), refused: false, answered: 0, asked: false, combined: 0 }
     }
 
-    /// Makes all later reads ask the owner instead of the kernel.
+    /// Makes all later reads request the data from its owner instead of the kernel.
     pub(crate) fn refuse(&mut self) {
         self.refused = true;
     }
 
-    /// Copies bytes from another rank's buffer. Returns whether all bytes have arrived; if not, call it again.
+    /// Copies bytes from another rank's buffer. Returns whether all bytes have arrived. If not, the caller must call again.
     ///
     /// # Safety
     /// `to` is writable for `bytes` bytes, and the other rank has `bytes` bytes at `other`.
@@ -57,7 +58,8 @@ impl PeerReader {
         true
     }
 
-    /// Reduces elements of another rank's buffer into `into`; `element` is their size in bytes. Returns whether all are reduced.
+    /// Reduces elements of another rank's buffer into `into`; `element` is the size of an element in bytes. Returns whether all are
+    /// reduced. If not, the caller must call again.
     ///
     /// # Safety
     /// Both buffers have `elements` elements of the type of the reduction.
@@ -74,7 +76,7 @@ impl PeerReader {
         while self.combined < elements {
             let (count, at) = (most.min(elements - self.combined), self.combined * element);
             let room = self.room.start();
-            // SAFETY: `room` was grown to hold `count` elements, and both buffers have as many from offset `at` on.
+            // SAFETY: `room` has space for `count` elements, and both buffers have `count` elements from offset `at` on.
             unsafe {
                 if !self.copy(segment, other.moved(at), room, count * element) {
                     return false;

@@ -1,8 +1,8 @@
-//! Reductions: `R = L ⊕ R`, element by element.
+//! Reduction operations: `R = L ⊕ R`, element by element.
 //!
 //! The kernels for built-in operations on built-in types are loops that the compiler vectorises, once for the baseline CPU and once for
-//! AVX2. The variant is chosen when a kernel is looked up, and does not affect results. Any other reduction is a function of the caller,
-//! eventually `MPI_Reduce_local`.
+//! AVX2. The variant is chosen when a kernel is looked up, and does not affect results. For any other reduction the caller provides a
+//! function, which usually calls `MPI_Reduce_local`.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use half::{bf16, f16};
 /// Built-in reduction operations of MPI.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
-    /// The maximum.
+    /// Maximum (`MPI_MAX`).
     Max,
-    /// The minimum.
+    /// Minimum (`MPI_MIN`).
     Min,
-    /// The sum; integers wrap.
+    /// Sum (`MPI_SUM`); integers wrap.
     Sum,
-    /// The product; integers wrap.
+    /// Product (`MPI_PROD`); integers wrap.
     Prod,
-    /// Logical and: 1 if both operands are nonzero, otherwise 0.
+    /// Logical and (`MPI_LAND`): 1 if both operands are nonzero, otherwise 0.
     LogicalAnd,
-    /// Logical or: 1 if at least one operand is nonzero, otherwise 0.
+    /// Logical or (`MPI_LOR`): 1 if at least one operand is nonzero, otherwise 0.
     LogicalOr,
-    /// Logical exclusive or: 1 if exactly one operand is nonzero, otherwise 0.
+    /// Logical exclusive or (`MPI_LXOR`): 1 if exactly one operand is nonzero, otherwise 0.
     LogicalXor,
-    /// Bitwise and.
+    /// Bitwise and (`MPI_BAND`).
     BitAnd,
-    /// Bitwise or.
+    /// Bitwise or (`MPI_BOR`).
     BitOr,
-    /// Bitwise exclusive or.
+    /// Bitwise exclusive or (`MPI_BXOR`).
     BitXor,
-    /// The pair with the smaller value; if values are equal, the smaller index.
+    /// Pair with the smaller value (`MPI_MINLOC`); if values are equal, the pair with the smaller index.
     MinLoc,
-    /// The pair with the larger value; if values are equal, the smaller index.
+    /// Pair with the larger value (`MPI_MAXLOC`); if values are equal, the pair with the smaller index.
     MaxLoc,
 }
 
 impl Operation {
-    /// All operations.
+    /// All built-in reduction operations.
     pub const ALL: [Operation; 12] = [
         Operation::Max,
         Operation::Min,
@@ -56,7 +56,7 @@ impl Operation {
     ];
 }
 
-/// Type of an element.
+/// Element type of a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ElementType {
     /// A signed integer of 8 bits.
@@ -101,14 +101,14 @@ pub enum ElementType {
     F32Index,
     /// A pair of a double-precision number and a 32-bit index.
     F64Index,
-    /// A pair of two single-precision numbers, value and index, as in Fortran.
+    /// A pair of two single-precision numbers, value and index, as for Fortran's `MPI_2REAL`.
     F32Pair,
-    /// A pair of two double-precision numbers, value and index, as in Fortran.
+    /// A pair of two double-precision numbers, value and index, as for Fortran's `MPI_2DOUBLE_PRECISION`.
     F64Pair,
 }
 
 impl ElementType {
-    /// Returns whether values are floating point, alone or in a pair with an index.
+    /// Returns whether elements of this type are floating-point numbers, alone or in a pair with an index.
     pub fn is_float(self) -> bool {
         use ElementType::{Bf16, C32, C64, F16, F32, F32Index, F32Pair, F64, F64Index, F64Pair};
         matches!(self, F16 | Bf16 | F32 | F64 | C32 | C64 | F32Index | F64Index | F32Pair | F64Pair)
@@ -118,7 +118,7 @@ impl ElementType {
 /// A function that computes `into[i] = left[i] ⊕ into[i]` for `elements` elements at addresses of any alignment.
 pub type Kernel = unsafe fn(left: *const u8, into: *mut u8, elements: usize);
 
-/// A reduction function of the caller, with the arguments of a [`Kernel`].
+/// A reduction function that the caller provides, with the arguments of a [`Kernel`].
 pub type User = Arc<dyn Fn(*const u8, *mut u8, usize) + Send + Sync>;
 
 /// How a plan reduces elements.
@@ -126,9 +126,9 @@ pub type User = Arc<dyn Fn(*const u8, *mut u8, usize) + Send + Sync>;
 pub enum Reduction {
     /// The plan has no reduction.
     None,
-    /// A built-in kernel.
+    /// The plan reduces by a built-in kernel.
     Kernel(Kernel),
-    /// A function of the caller.
+    /// The plan reduces by a function that the caller provides.
     Foreign(User),
 }
 
@@ -138,7 +138,7 @@ impl Reduction {
         kernel(operation, kind).map(Reduction::Kernel)
     }
 
-    /// Reduces `elements` elements of `left` into `into`.
+    /// Reduces `elements` elements of `left` into `into`: `into[i] = left[i] ⊕ into[i]`.
     ///
     /// # Safety
     /// Both buffers have `elements` elements of the type of this reduction, and do not overlap.
@@ -161,7 +161,7 @@ trait Op<T> {
 #[inline(always)]
 unsafe fn apply<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
     let (left, into) = (left.cast::<T>(), into.cast::<T>());
-    // The most common reduction has a single element: no loop and no vector instructions.
+    // A single element, the most common case, needs neither a loop nor vector instructions.
     if elements == 1 {
         // SAFETY: ELEMENTS (crate documentation), guaranteed by the caller.
         return unsafe { into.write_unaligned(O::of(left.read_unaligned(), into.read_unaligned())) };
@@ -273,7 +273,7 @@ floats!(f32, f64);
 ordered!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, f16, bf16);
 located!(i16, i32; i32, i32; i64, i32; f32, i32; f64, i32; f32, f32; f64, f64);
 
-// Half-precision numbers are added and multiplied in single precision, and rounded once.
+// Half-precision numbers are added and multiplied in single precision, and the result is rounded once.
 impl Op<f16> for Sum {
     #[inline(always)]
     fn of(l: f16, r: f16) -> f16 {

@@ -33,16 +33,16 @@ enum Step {
     Copy { to: Vec<Cell>, from: Vec<Cell> },
 }
 
-/// One side of an alltoallv: offset and length of each rank's block, in bytes.
+/// The blocks of an alltoallv's input or output: offset and length of the block of each rank, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Blocks {
-    /// Offset of each block from the start of the buffer.
+    /// Offset of each block from the start of the buffer, in bytes.
     pub offsets: Vec<usize>,
-    /// Length of each block.
+    /// Length of each block, in bytes.
     pub lengths: Vec<usize>,
 }
 
-/// The user's buffers.
+/// The user's buffers of one execution.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
     /// Buffer with the data to send.
@@ -60,15 +60,15 @@ struct View {
 
 const NOTHING: View = View { start: std::ptr::null(), bytes: 0 };
 
-/// Work to be done when a request is finished.
+/// Work to be done when a message has been sent or received.
 enum Completion {
     Nothing,
-    /// Distribute the received bytes, which are contiguous in the kept memory with index `kept`, to these cells.
+    /// The received bytes, which are contiguous in the memory `kept` (an index), are distributed to `cells`.
     Scatter {
         cells: Vec<Cell>,
         kept: usize,
     },
-    /// Set the lengths of these cells from the received sizes.
+    /// The received numbers, in the memory `kept` (an index), become the lengths of `cells`.
     Sizes {
         cells: Vec<Cell>,
         kept: usize,
@@ -86,7 +86,7 @@ pub struct SizedExecutable<T: Transport> {
     buffers: Buffers,
     kept: Vec<Scratch>,
     next: usize,
-    /// First error of the current execution, which continues nevertheless, because other ranks wait for this rank.
+    /// First error of the current execution. The execution continues nevertheless, because other ranks wait for this rank.
     failed: Option<TransportError>,
     /// Largest message tag of the program; tags start at 0.
     pub tags: u32,
@@ -98,7 +98,7 @@ pub struct SizedExecutable<T: Transport> {
 unsafe impl<T: Transport> Send for SizedExecutable<T> where T::Requests: Send {}
 
 impl<T: Transport> SizedExecutable<T> {
-    /// Makes a plan from a rank's code. `tag` is added to every tag of the program.
+    /// Creates a plan from a rank's code. `tag` is added to each message tag of the program.
     pub fn new(
         problem: &Problem,
         code: &Code,
@@ -127,12 +127,12 @@ impl<T: Transport> SizedExecutable<T> {
         })
     }
 
-    /// Sets the blocks of input and output for the executions that follow.
+    /// Sets the blocks of input and output for all later executions.
     pub fn set_blocks(&mut self, input: Blocks, output: Blocks) {
         (self.input, self.output) = (input, output);
     }
 
-    /// Returns whether an execution is under way.
+    /// Returns whether an execution has started and is not yet complete.
     pub fn is_active(&self) -> bool {
         self.next < self.steps.len()
     }
@@ -143,7 +143,7 @@ impl<T: Transport> SizedExecutable<T> {
     /// All blocks lie in the buffers and do not overlap. Nobody else uses the buffers until the plan is no longer active.
     ///
     /// # Panics
-    /// If an execution is under way.
+    /// If an execution has started and is not yet complete.
     pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), TransportError> {
         assert!(!self.is_active(), "the plan is already active");
         self.buffers = buffers;
@@ -176,7 +176,7 @@ impl<T: Transport> SizedExecutable<T> {
 
     fn advance(&mut self, transport: &T, wait: bool) -> Result<bool, TransportError> {
         while self.next < self.steps.len() {
-            // The step is taken out of the list while it runs, and put back before any error is returned.
+            // The step is moved out of the list while it runs, and is put back before any error is returned.
             let step = std::mem::replace(&mut self.steps[self.next], Step::Finish(0..0));
             let done = self.step(transport, &step, wait);
             self.steps[self.next] = step;
@@ -273,7 +273,8 @@ impl<T: Transport> SizedExecutable<T> {
         }
     }
 
-    /// Copies data to a block of the output, at most the block's length; longer data is an error, as in a message.
+    /// Copies data to a block of the output. Data that is longer than the block is truncated and recorded as an error, as in an MPI
+    /// message.
     fn write(&mut self, transport: &T, to: Cell, from: View) {
         let target = self.view(to);
         let bytes = from.bytes.min(target.bytes);
@@ -281,7 +282,8 @@ impl<T: Transport> SizedExecutable<T> {
             self.failed = self.failed.or_else(|| Some(transport.truncated()));
         }
         if bytes > 0 && from.start != target.start {
-            // SAFETY: the target lies in the user's output by BUFFERS (crate documentation); the source is user or kept memory.
+            // SAFETY: the target lies in the user's output by BUFFERS (crate documentation); the source lies in a user's buffer or in kept
+            // memory.
             unsafe { std::ptr::copy(from.start, target.start.cast_mut(), bytes) };
         }
     }
@@ -291,7 +293,8 @@ impl<T: Transport> SizedExecutable<T> {
         self.kept.len() - 1
     }
 
-    /// Returns the data of `cells` as one range of bytes: in place if it is contiguous, otherwise copied to kept memory.
+    /// Returns the data of `cells` as one range of bytes: where it lies if it is contiguous, otherwise copied to memory that the plan
+    /// keeps.
     fn gather(&mut self, cells: &[Cell]) -> (*const u8, usize) {
         let views: Vec<View> = cells.iter().map(|cell| self.view(*cell)).filter(|view| view.bytes > 0).collect();
         let bytes = views.iter().map(|view| view.bytes).sum();
@@ -303,14 +306,14 @@ impl<T: Transport> SizedExecutable<T> {
         let start = self.kept[kept].start();
         let mut at = 0;
         for view in views {
-            // SAFETY: the kept memory has the total length of all views.
+            // SAFETY: the kept memory is as long as all data of `cells` together.
             unsafe { std::ptr::copy_nonoverlapping(view.start, start.add(at), view.bytes) };
             at += view.bytes;
         }
         (start, bytes)
     }
 
-    /// Returns the receive buffer for `cells`: the output itself for a single block of it, otherwise kept memory.
+    /// Returns the receive buffer for `cells`: the output itself if `cells` is a single block of it, otherwise memory that the plan keeps.
     fn room(&mut self, cells: &[Cell]) -> (*mut u8, usize, Completion) {
         let bytes = cells.iter().map(|cell| self.view(*cell).bytes).sum();
         if let [Cell::Out(_)] = cells {
@@ -334,7 +337,7 @@ impl<T: Transport> SizedExecutable<T> {
 
     fn set_sizes(&mut self, cells: &[Cell], kept: usize) {
         for (i, cell) in cells.iter().enumerate() {
-            // SAFETY: the kept memory has eight bytes for each cell, which have been received.
+            // SAFETY: the kept memory has eight received bytes for each cell.
             let bytes = unsafe { self.kept[kept].start().add(8 * i).cast::<u64>().read_unaligned() };
             if let Cell::Private(at) = cell {
                 self.cells[*at] = View { start: std::ptr::null(), bytes: u64::from_le(bytes) as usize };
@@ -343,7 +346,7 @@ impl<T: Transport> SizedExecutable<T> {
     }
 }
 
-/// Translates a rank's code. Returns the steps, the number of requests, and the largest tag.
+/// Translates a rank's code to steps. Returns the steps, the number of requests, and the largest tag.
 fn steps(code: &Code, names: &dyn TranslateRanks, tag: u32) -> Result<(Vec<Step>, usize, u32), CompileError> {
     let Layout::Buffers { placed, .. } = &code.layout else { return Err(CompileError::NotLowered) };
     let (mut steps, mut requests, mut tags) = (Vec::new(), 0, 0);
@@ -367,10 +370,10 @@ fn steps(code: &Code, names: &dyn TranslateRanks, tag: u32) -> Result<(Vec<Step>
     Ok((steps, requests, tags))
 }
 
-/// Reads the steps of a rank's code back as a program, for the verifier.
+/// Reads the steps of a rank's code back as a program, so that the verifier can check them.
 pub fn read_back(code: &Code) -> Result<Code, CompileError> {
     let (steps, ..) = steps(code, &IdentityTranslation, 0)?;
-    // Each private cell is read back as a line of its own.
+    // Each private cell (a block that is forwarded) is read back as a line of its own.
     let mut placed: BTreeMap<Area, Placement> = BTreeMap::new();
     let mut place = |cell: &Cell| match *cell {
         Cell::In(chunk) => Place::new(Area::In, Set::one(chunk as u64)),

@@ -1,7 +1,7 @@
-//! A transport within one process, with ranks as threads: every algorithm runs with real data in ordinary tests.
+//! A transport within one process, with threads as ranks, so that every algorithm runs with real data in ordinary tests.
 //!
-//! A send completes only when its receive has taken the data. Nothing is buffered, so a program that relies on buffering hangs, which a
-//! test detects.
+//! A send completes only when the matching receive has copied the data. Messages are not buffered, so a program that relies on buffering
+//! hangs, and a test detects that.
 #![allow(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
@@ -13,14 +13,14 @@ use crate::memory::Scratch;
 use crate::segment::{Segment, SegmentSize};
 use crate::transport::{Peer, Transport, TransportError};
 
-/// A posted send or receive that is not matched yet.
+/// A posted send or receive that has no matching receive or send yet.
 struct Waiting {
     data: *mut u8,
     bytes: usize,
     done: Arc<AtomicBool>,
 }
 
-// SAFETY: only the thread that posts the matching end uses the address, while the request is under way.
+// SAFETY: until the request is complete, only the thread that posts the matching send or receive uses the address.
 unsafe impl Send for Waiting {}
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates a cluster without any messages under way.
+    /// Creates a cluster without any posted messages.
     pub fn new() -> Arc<Cluster> {
         Arc::new(Cluster::default())
     }
@@ -67,7 +67,7 @@ pub struct Thread {
     rank: u32,
 }
 
-/// Error code if the two ends of a message, or the ranks of a call, have different sizes.
+/// Error code of a message whose sender and receiver expect different sizes, and of a call whose sizes differ between ranks.
 const TRUNCATED: i32 = 15;
 
 impl Thread {
@@ -98,7 +98,7 @@ impl Thread {
         if from.bytes != to.bytes {
             return Err(self.truncated());
         }
-        // SAFETY: both requests are under way, so both buffers are valid and nobody else uses them.
+        // SAFETY: both requests are incomplete, so both buffers are valid and nobody else uses them.
         unsafe { std::ptr::copy_nonoverlapping(from.data, to.data, from.bytes) };
         mine.done.store(true, Ordering::Release);
         other.done.store(true, Ordering::Release);

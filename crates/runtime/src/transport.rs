@@ -1,8 +1,8 @@
-//! Interface between plans and the library that carries their messages.
+//! Interface between plans and the library that transfers their messages, for example MPI.
 
 use std::ops::Range;
 
-/// Error of a transport function.
+/// Error that a function of the transport library returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{call} failed with code {code}")]
 pub struct TransportError {
@@ -12,19 +12,19 @@ pub struct TransportError {
     pub code: i32,
 }
 
-/// Carries messages between ranks; messages between two ranks with the same tag stay in order. A set of requests is used by one thread at
-/// a time.
+/// Transfers messages between ranks. Messages between the same two ranks with the same tag stay in order. A set of requests is used by one
+/// thread at a time.
 pub trait Transport {
-    /// Requests of one plan.
+    /// Set of the requests of one plan.
     type Requests;
 
-    /// Creates `count` requests, none of them under way.
+    /// Creates a set of `count` requests that are not in use.
     fn requests(&self, count: usize) -> Self::Requests;
 
     /// Starts a send as request number `at`.
     ///
     /// # Safety
-    /// The bytes stay readable and unchanged until the request is finished.
+    /// The data stays readable and unchanged until the request is finished.
     #[allow(unsafe_code)]
     unsafe fn send(
         &self,
@@ -38,7 +38,7 @@ pub trait Transport {
     /// Starts a receive as request number `at`.
     ///
     /// # Safety
-    /// The bytes stay writable, and nobody else touches them, until the request is finished.
+    /// The buffer stays writable, and nobody else accesses it, until the request is finished.
     #[allow(unsafe_code)]
     unsafe fn recv(
         &self,
@@ -49,28 +49,28 @@ pub trait Transport {
         from: Peer,
     ) -> Result<(), TransportError>;
 
-    /// Waits until the requests in `which` are done, even if some of them fail.
+    /// Waits until the requests numbered `which` are complete, even if some of them fail.
     fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), TransportError>;
 
-    /// Returns whether the requests in `which` are done. If so, they are finished, even if some of them have failed.
+    /// Returns whether the requests numbered `which` are complete. If so, they are finished, even if some of them have failed.
     fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, TransportError>;
 
-    /// Progresses everything that the transport has under way: messages, collectives and one-sided operations of all users, on every
-    /// communicator. A rank that waits for anything other than a message must call this repeatedly.
+    /// Lets the library make progress with all pending communication: messages, collectives and one-sided operations of all users, on
+    /// every communicator. A rank that waits for anything other than a message must call this repeatedly.
     ///
     /// An implementation must make progress **even if an unexpected message has arrived**. A probe that finds a message returns at once
-    /// and progresses nothing else: a rank that waits on shared memory while a message from another node is pending would then block its
-    /// own partners forever.
+    /// without any other progress. If that probe were used, a rank that waits on shared memory while a message from another node is
+    /// pending would block the ranks that communicate with it forever.
     fn progress(&self);
 
     /// Returns the error for a call whose sizes differ between ranks.
     fn truncated(&self) -> TransportError;
 }
 
-/// The other end of a message, in the numbering of the transport.
+/// The other rank of a message, and its tag, in the numbering of the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
-    /// Rank of the other end.
+    /// Rank that receives or sends the message at the other end.
     pub rank: u32,
     /// Tag of the message.
     pub tag: u32,

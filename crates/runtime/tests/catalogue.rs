@@ -1,5 +1,6 @@
-//! Runs every algorithm of the catalogue with real data, ranks as threads: through segments and by messages, in one call and step by step,
-//! several executions in a row. Integer results are compared with the known result, floating-point results with those of the other ranks.
+//! Runs every algorithm of the catalogue with real data, with threads as ranks: with shared memory and with messages only, in one blocking
+//! call and by start, test and wait, several executions in a row. Integer results are compared with the known result, floating-point
+//! results with the results of the other ranks.
 
 mod common;
 
@@ -64,16 +65,16 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
     cases
 }
 
-/// Returns sizes in 8-byte elements on both sides of every threshold of the code: data beside a flag, chunks on cache lines of their own,
-/// short messages that are posted first.
+/// Returns sizes, in 8-byte elements, just below, at and just above each size limit of the code: for data beside a flag, for chunks on
+/// cache lines of their own, and for short messages, which are sent first.
 fn around_thresholds() -> Vec<u64> {
     let limits = Limits::MEASURED;
     let limits = [limits.beside, limits.spread, limits.short].map(|bytes| bytes as u64 / 8);
     limits.iter().flat_map(|limit| [limit - 1, *limit, limit + 1]).collect()
 }
 
-/// Runs algorithms of the catalogue with sizes around every threshold: blocks of equal and of different sizes, and pipelines with parts on
-/// both sides of a threshold.
+/// Runs algorithms of the catalogue with sizes around each size limit: blocks of equal and of different sizes, and pipelines with parts
+/// above and below a limit.
 #[test]
 fn sizes_on_both_sides_of_every_threshold() {
     let sizes = around_thresholds();
@@ -139,7 +140,7 @@ fn sizes_leave_no_trace() {
     assert!(same > 1000);
 }
 
-/// Messages of one peer and tag keep their order, even if some are short and others long.
+/// Messages between the same ranks with the same tag keep their order, even if some are short and others long.
 #[test]
 fn parts_of_a_pipeline_keep_their_order() {
     for p in [2, 3] {
@@ -154,7 +155,8 @@ fn parts_of_a_pipeline_keep_their_order() {
                 },
                 expression: format!("pipeline(5, {inner})").parse().unwrap(),
             };
-            // For example parts of 33, 33, 32, 32 and 32 elements: those of 33 exceed the limit for short messages, the others do not.
+            // For example, with parts of 33, 33, 32, 32 and 32 elements, only the parts of 33 elements exceed the limit for short
+            // messages.
             let limit = Limits::MEASURED.short as u64 / 8;
             check(p, (0..5).map(|more| entry(5 * limit + more)));
             check(p, (0..5).map(|more| entry(5 * limit * u64::from(p) + more)));
@@ -162,7 +164,7 @@ fn parts_of_a_pipeline_keep_their_order() {
     }
 }
 
-/// A compiled plan never has more steps than `work` predicts.
+/// A compiled plan never has more steps than `planning_work` predicts.
 #[test]
 fn planning_is_bounded() {
     let mut closest = (0.0, String::new());

@@ -1,6 +1,6 @@
-//! Plans one rank of a large machine with the default algorithms and every logarithmic one. Checks the number of actions of each plan and
-//! the memory that planning takes. Times are only printed; `cargo testbed instructions` guards them. This is the only test of its binary,
-//! so that the peak memory of the process is that of planning.
+//! Plans one rank of a large machine with the default algorithms, and with algorithms that need a logarithmic number of rounds. Checks the
+//! number of actions of each plan and the memory that planning takes. Times are only printed; `cargo testbed instructions` checks them.
+//! This is the only test in this file, so that the peak memory of the process is that of planning.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use bruckner_runtime::{Compiled, Limits, Target, compile};
 use bruckner_schedule::Collective::{self, Allgather, Allreduce, Alltoall, ReduceScatter};
 use bruckner_schedule::{Counts, Problem, Rank, Topology};
 
-/// The default algorithms, and logarithmic ones.
+/// The default algorithms, and algorithms that need a logarithmic number of rounds.
 const ALGORITHMS: &[(Collective, &str)] = &[
     (Allgather, "locality(node)"),
     (Allreduce, "locality(node)"),
@@ -37,7 +37,7 @@ const ALGORITHMS: &[(Collective, &str)] = &[
     (Alltoall, "bruck(2)"),
 ];
 
-/// Returns a rank's compiled program for a task, its problem, and the time taken to make it.
+/// Returns a rank's compiled program for a task, the problem of the program, and the time that planning and compiling took.
 fn made(task: &Task, expression: &Expression, rank: Rank) -> (Compiled, Problem, Duration) {
     let start = Instant::now();
     let plan = plan(task, expression).unwrap().for_every_size();
@@ -58,7 +58,7 @@ fn one_rank_of_many() {
             let expression: Expression = text.parse().unwrap();
             let bound = planning_work(collective, &expression, &topology);
             if bound > planning_work::MAX_RUNS {
-                // The limit is exceeded only by alltoall, where every rank has data for every other.
+                // Only alltoall, where each rank has data for every other rank, exceeds the limit.
                 assert_eq!(collective, Alltoall, "{text} on {topology}: {bound}");
                 stops.push(format!("{collective} {text} on {topology}"));
                 continue;

@@ -1,4 +1,4 @@
-//! Breaks correct actions in one place, to test whether the verifier and the interpreter notice.
+//! Changes correct actions in one place (a mutation), to test whether the verifier and the interpreter detect it.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::compile::{FlagValue, PeerBuffer};
 use crate::memory::{Bases, BufferOffset};
 use crate::segment::flag_at;
 
-/// A way to break a list of actions.
+/// Kind of change that makes a correct list of actions wrong.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Mutation {
     /// One action is removed.
@@ -32,17 +32,17 @@ pub enum Mutation {
     Tag,
     /// A message uses a different request, or a wait covers different requests.
     Requests,
-    /// A raise or a wait uses a different flag, or the flag of a different member.
+    /// A raise of a flag, or a wait for one, uses a different flag, or the flag of a different rank.
     Flag,
-    /// The count of a flag, or the repetitions or strides of an action, are changed.
+    /// The count of a flag, or the number of repetitions or a stride of an action, is changed.
     Times,
-    /// The operation changes: copy to reduction or back, send to receive or back, the two operands of a copy or reduction swapped, or the
-    /// input buffer of another rank replaced by its output buffer or back.
+    /// A copy becomes a reduction, a reduction a copy, a send a receive, or a receive a send; two operands are swapped; or the other
+    /// buffer of a rank is read.
     Work,
 }
 
 impl Mutation {
-    /// All ways to break actions.
+    /// All kinds of mutation.
     pub const ALL: &[Mutation] = &[
         Mutation::Drop,
         Mutation::Double,
@@ -79,8 +79,8 @@ impl fmt::Display for Mutation {
 }
 
 impl BoundActions {
-    /// Returns these actions broken in one random place, or `None` if `how` is impossible there. Ranks are below `ranks`, elements have
-    /// `element` bytes, and most chunks `chunk` bytes.
+    /// Returns these actions with one random action mutated, or `None` if the mutation `how` is impossible there. The program has `ranks`
+    /// ranks, elements have `element` bytes, and most chunks have `chunk` bytes.
     pub fn broken(
         &self,
         how: Mutation,
@@ -98,7 +98,7 @@ impl BoundActions {
             Mutation::Drop => {
                 actions.remove(at);
             }
-            // Repeating a copy changes nothing.
+            // A copy that is executed twice has the same result, so it is no error.
             Mutation::Double if matches!(action, Action::Copy { .. } | Action::Copies { .. }) => return None,
             Mutation::Double => {
                 let again = actions[at].clone();
@@ -214,7 +214,8 @@ impl BoundActions {
     }
 }
 
-/// Returns whether the order of two adjacent actions matters: one of them waits or raises a flag, or both are messages of one channel.
+/// Returns whether the order of two adjacent actions matters: both are sends to, or both are receives from, the same rank with the same
+/// tag; or one raises a flag, and the other accesses memory; or exactly one of them waits or leaves a ring slot.
 fn orders(a: &Action, b: &Action) -> bool {
     let waits = |action: &Action| {
         matches!(action, Action::Finish { .. } | Action::Await(_) | Action::Enter(_) | Action::Leave(_))

@@ -5,14 +5,14 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter in shared memory that only its owner raises.
+/// A counter in shared memory that only its owner increases.
 ///
 /// The upper 48 bits of its value are the number of the execution, the lower 16 bits the number of raises in that execution. So the value
-/// never decreases, and a rank that awaits "the third raise in execution 7" can compute the value without regard to the plans that ran
-/// before.
+/// never decreases, and a rank can compute the value to wait for, such as "third raise in execution 7", without knowledge of the plans
+/// that ran before.
 ///
-/// Beside the value, the owner stores a hash of its call's sizes. The hash stays as long as any member may await the flag in this
-/// execution, so a member that has seen the flag can check that both are in the same call.
+/// Beside the value, the owner stores a hash of its call's sizes. The hash stays unchanged as long as any member may await the flag in
+/// this execution. So a member that has seen the flag raised can check that the owner's call has the same sizes.
 #[repr(C)]
 pub(crate) struct Flag {
     value: AtomicU64,
@@ -29,20 +29,20 @@ impl Flag {
         execution << 16 | u64::from(times)
     }
 
-    /// Raises the flag to `value`. A rank that sees this value also sees everything that the owner did before.
+    /// Raises the flag to `value`. A rank that reads this value also sees everything that the owner wrote before.
     #[inline]
     pub(crate) fn raise(&self, value: u64) {
         self.value.store(value, Ordering::Release);
     }
 
-    /// Raises the flag to `value` in a call whose sizes have the hash `sizes`.
+    /// Raises the flag to `value`, and stores `sizes`, the hash of the call's sizes.
     #[inline]
     pub(crate) fn raise_for(&self, value: u64, sizes: u64) {
         self.sizes.store(sizes, Ordering::Relaxed);
         self.raise(value);
     }
 
-    /// Returns the hash of the sizes for which the owner raised the flag. Valid only for a rank that has seen the flag raised.
+    /// Returns the hash of sizes that the owner stored. It is valid only for a rank that has seen the flag raised.
     #[inline]
     pub(crate) fn sizes(&self) -> u64 {
         self.sizes.load(Ordering::Relaxed)
@@ -59,14 +59,15 @@ impl Flag {
     }
 }
 
-/// Maximum number of members that meet in one round of a barrier.
+/// Maximum radix of a barrier: in each round, a member awaits at most `MOST - 1` others.
 const MOST: u32 = 8;
 
-/// Returns the members that `me` awaits in each round of a barrier among `members`. With radix r, in round k a member raises its flag and
-/// awaits the flags of the members at distances j·r^k before it, for all j from 1 to r - 1. After each round it has heard, directly or
-/// indirectly, of r times as many members.
+/// Returns the members that `me` awaits in each round of a dissemination barrier among `members`. With radix r, in round k a member raises
+/// its flag and awaits the flags of the members at distances j·r^k before it, for all j from 1 to r - 1. After each round, r times as many
+/// members are known to have arrived.
 ///
-/// The radix, at most eight, is chosen for the fewest rounds, because each round has to wait for the round before.
+/// The radix is at most eight. It is chosen for the fewest rounds, because each round has to wait for the previous one, and is then as
+/// small as possible.
 pub(crate) fn barrier_rounds(members: u32, me: u32) -> Vec<Vec<u32>> {
     let rounds = (1..).find(|rounds| u64::from(MOST).pow(*rounds) >= members.into()).unwrap_or(1);
     let radix = (2..=u64::from(MOST)).find(|radix| radix.pow(rounds) >= members.into()).unwrap_or(2);
@@ -122,7 +123,7 @@ pub(super) mod model {
         others.into_iter().for_each(|t| t.join().expect("a member ends"));
     }
 
-    /// loom itself rejects an access to a cell that is not ordered with a write of another thread.
+    /// loom rejects an access that is not ordered with another thread's write to the same data.
     #[test]
     fn loom_a_flag_carries_the_data() {
         loom::model(|| {
@@ -140,8 +141,8 @@ pub(super) mod model {
         });
     }
 
-    /// A ring of two slots: the first member writes a slot and leaves, the second reads it and leaves. A slot is reused only when both
-    /// have left.
+    /// A ring of two slots. The first member writes a slot and leaves it; the second member reads it and leaves it. A slot is reused only
+    /// when both members have left it.
     #[test]
     fn loom_a_ring_is_entered_when_all_have_left() {
         bounded(2, || {

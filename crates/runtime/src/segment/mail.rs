@@ -1,12 +1,14 @@
-//! Questions (read requests) and answers between members, for memory that the kernel does not let a process read.
+//! Read requests between the members (ranks) of a node and their answers, used if the kernel does not let one process read the other's
+//! memory.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A member's current question (read request) to another member, and whether it was answered. The number of the question and the member
-/// that is asked share one word: other members must not read the rest, which belongs to the next question once this one is answered.
+/// A member's current read request to another member, and the last one that was answered. The number of the request and the requested
+/// member are in one 64-bit word, `asked`. Only the requested member may read `address` and `bytes`, because they are overwritten by the
+/// next request once this one is answered.
 #[repr(C)]
 pub(super) struct RequestSlot {
     asked: AtomicU64,
@@ -15,7 +17,7 @@ pub(super) struct RequestSlot {
     bytes: AtomicU64,
 }
 
-/// A question to one member: its word, and address and length of the requested data.
+/// A read request: its word (number of the request, and requested member), and address and length of the requested data.
 #[derive(Clone, Copy)]
 pub(super) struct ReadRequest {
     word: u64,
@@ -24,7 +26,7 @@ pub(super) struct ReadRequest {
 }
 
 impl RequestSlot {
-    /// Asks a member for `bytes` bytes at `address` in its memory. The previous question must have been answered.
+    /// Requests `bytes` bytes at `address` in a member's memory. The previous request must have been answered.
     pub(super) fn ask(&self, member: u32, address: u64, bytes: u64) {
         self.address.store(address, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
@@ -32,10 +34,10 @@ impl RequestSlot {
         self.asked.store(number << 32 | u64::from(member), Ordering::Release);
     }
 
-    /// Returns the question to member `me`, unless it is already answered. No other member answers it.
+    /// Returns the read request if it is for member `me` and not yet answered.
     pub(super) fn question(&self, me: u32) -> Option<ReadRequest> {
-        // The order of the loads matters: a member that sees another member's answer to a later question then also sees that question, not
-        // its own earlier one, which it has already answered.
+        // `answered` must be loaded before `asked`. A member that sees another member's answer to a later request then also sees that
+        // request, and not its own earlier request, which it has already answered.
         let answered = self.answered.load(Ordering::Acquire);
         let word = self.asked.load(Ordering::Acquire);
         if word as u32 != me || word == answered {
@@ -45,29 +47,30 @@ impl RequestSlot {
         Some(ReadRequest { word, address, bytes })
     }
 
-    /// Marks a question as answered.
+    /// Marks a read request as answered.
     pub(super) fn answer(&self, question: ReadRequest) {
         self.answered.store(question.word, Ordering::Release);
     }
 
-    /// Returns whether the current question is answered. Only the member that asked it may call this.
+    /// Returns whether the current read request is answered. Only the member that made the request may call this.
     pub(super) fn is_answered(&self) -> bool {
         self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
     }
 }
 
-/// A flag that is set when another member may have sent this member a question.
+/// A flag of a member that is set if another member may have sent it a read request.
 #[repr(transparent)]
 pub(super) struct RequestFlag(AtomicU64);
 
 impl RequestFlag {
-    /// Sets the flag after a question was posted.
+    /// Sets the flag after a read request was written.
     pub(super) fn set(&self) {
-        // A swap and not a store: a store would break the release sequence, and the owner might miss the questions of earlier callers.
+        // A swap and not a store, because a store would break the release sequence, and the owner might miss the requests of earlier
+        // callers.
         self.0.swap(1, Ordering::Release);
     }
 
-    /// Returns whether the flag was set since the last call, and clears it. The questions of all who set it are then visible.
+    /// Returns whether the flag was set since the last call, and clears it. The requests of all members that have set it are then visible.
     pub(super) fn take(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0 && self.0.swap(0, Ordering::Acquire) != 0
     }
@@ -87,7 +90,7 @@ mod model {
         RequestSlot { asked: word(), answered: word(), address: word(), bytes: word() }
     }
 
-    /// Two members that ask, and the two members, 1 and 2, that answer.
+    /// Two members that send read requests, and the two members, 1 and 2, that answer them.
     struct Node {
         mails: [RequestSlot; 2],
         rooms: [UnsafeCell<u64>; 2],
@@ -102,7 +105,7 @@ mod model {
         })
     }
 
-    /// Answers `times` questions to member `me`, each for a different address.
+    /// Answers `times` read requests to member `me`, each for a different address.
     fn serve(node: &Node, me: u32, times: u64) {
         let mut served = 0;
         while served < times {
@@ -130,7 +133,8 @@ mod model {
         assert_eq!(node.rooms[asker].with(|p| unsafe { *p }), address);
     }
 
-    /// A member asks 1, then 2, then 1 again. Each of the two finds only its own questions, and every answer arrives complete.
+    /// A member sends read requests to member 1, then to 2, then to 1 again. Each of the two finds only the requests to it, and every
+    /// answer arrives complete.
     #[test]
     fn loom_everybody_answers_its_own_questions() {
         bounded(2, || {
@@ -144,7 +148,8 @@ mod model {
         });
     }
 
-    /// A member that has answered a question checks the mail again, while the next question in it goes to another member.
+    /// A member that has answered a read request checks for requests again, while the asking member sends its next request to another
+    /// member.
     #[test]
     fn loom_what_is_answered_is_not_answered_again() {
         bounded(2, || {
@@ -162,7 +167,7 @@ mod model {
         });
     }
 
-    /// Two members set the flag at once: the owner finds both questions, or finds the flag set again.
+    /// Two members set the flag at once. The owner finds both read requests, or finds the flag set again.
     #[test]
     fn loom_a_bell_may_be_anybodys() {
         bounded(2, || {

@@ -1,4 +1,8 @@
-//! On-node shared memory: flags, barriers and parts of a segment. `README.md` in this directory argues why it is correct.
+//! Segments: memory that the ranks of a region share, with flags and barriers. `README.md` in this directory argues why it is correct.
+//!
+//! A *member* is a rank of the region, by its number in the region. A segment begins with a *header* (flags of barriers, and data for
+//! reads of other members' buffers). It continues with the *common part*, two *halves* that executions use alternately, and a *ring* of
+//! slots that executions use one after the other. Each of these has the flags and the lines (rows of slots) of a program.
 #![allow(unsafe_code)]
 
 mod backoff;
@@ -16,10 +20,10 @@ pub use open::ReadProbe;
 pub(crate) use open::{ANSWER, PeerAddress, read as read_other};
 pub use pool::{Lease, Pool, PoolError};
 
-/// Distance of flags in bytes: two cache lines of 64 bytes, because hardware often fetches neighbouring lines together.
+/// Distance between flags in bytes: two cache lines of 64 bytes, because hardware often fetches neighbouring cache lines together.
 const LINE: usize = 128;
 
-/// Number of flags of each member that a program may use.
+/// Number of flags that a program may use on each member.
 pub(crate) const FLAGS: u32 = bruckner_schedule::Flag::COUNT;
 /// Maximum number of rounds of a barrier: enough for 4096 members.
 pub(crate) const ROUNDS: u32 = 4;
@@ -27,7 +31,8 @@ pub(crate) const ROUNDS: u32 = 4;
 /// Number of bytes on a flag's cache line that can hold data.
 pub const FLAG_DATA_BYTES: usize = 48;
 
-/// Returns the offset of a member's flag within a part. Up to [`FLAG_DATA_BYTES`] bytes of data may lie on its cache line.
+/// Returns the offset of a member's flag, from the start of the part, half or ring slot. Up to [`FLAG_DATA_BYTES`] bytes of data may lie
+/// on the flag's cache line.
 pub(crate) fn flag_at(member: u32, flag: u32) -> usize {
     (member * FLAGS + flag) as usize * LINE
 }
@@ -37,32 +42,33 @@ pub(crate) fn flag_data_at(member: u32, flag: u32) -> usize {
     flag_at(member, flag) + 16
 }
 
-/// Returns the offset of the lines within a part: they follow the flags.
+/// Returns the offset of the lines, from the start of the part, half or ring slot. They follow the flags of all members.
 pub(crate) fn lines_at(members: u32) -> usize {
     flag_at(members, 0)
 }
 
-/// Number of lines of each member in the header: barrier flags, leave flag, addresses of open buffers, question, and answer.
+/// Size of a member's share of the header, in units of `LINE` bytes: barrier flags, the flag for leaving ring slots, the addresses of open
+/// buffers, a read request, and the answer to a read request.
 const OWN_LINES: u32 = ROUNDS + 3 + open::ANSWER as u32 / LINE as u32;
 
-/// Returns the offset within the header of a member's flag for a round of a barrier.
+/// Returns the offset in the header of a member's flag for a round of a barrier.
 pub(crate) fn round_at(member: u32, round: u32) -> usize {
     LINE + (member * OWN_LINES + round) as usize * LINE
 }
 
-/// Returns the offset within the header of the flag that holds the last ring execution a member has left.
+/// Returns the offset in the header of the flag whose value is the number of the last execution on the ring that a member has left.
 fn left_at(member: u32) -> usize {
     round_at(member, ROUNDS)
 }
 
-/// Sizes of the parts of a segment, in bytes.
+/// Sizes of the parts of a segment behind its header, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SegmentSize {
-    /// Size of the common part, and of each of the two halves.
+    /// Size in bytes of the common part, and of each of the two halves.
     pub part: usize,
-    /// Size of a slot of the ring.
+    /// Size in bytes of a slot of the ring.
     pub slot: usize,
-    /// Number of slots of the ring, a power of two or 0: a rank can be at most this many calls ahead of the others.
+    /// Number of slots of the ring, a power of two or 0. A rank can be at most this many executions ahead of the others.
     pub slots: usize,
 }
 
@@ -70,7 +76,8 @@ impl SegmentSize {
     /// Maximum number of slots of a ring.
     const MOST_SLOTS: usize = 64;
 
-    /// Returns these sizes with a ring of about `bytes` bytes, but of at least two slots; without a ring if slots are empty.
+    /// Returns these sizes with as many ring slots as fit in `bytes` bytes, rounded down to a power of two, but at least two and at most
+    /// 64; without a ring if slots have no size.
     pub fn with_ring(self, bytes: usize) -> SegmentSize {
         let slots = match self.slot {
             0 => 0,
@@ -79,7 +86,7 @@ impl SegmentSize {
         SegmentSize { slots, ..self }
     }
 
-    /// Returns whether each of these sizes is at least that of `other`.
+    /// Returns whether each of these sizes is at least the same size in `other`.
     pub fn has(self, other: SegmentSize) -> bool {
         self.part >= other.part && self.slot >= other.slot && self.slots >= other.slots
     }
@@ -88,10 +95,11 @@ impl SegmentSize {
         SegmentSize { part: self.part.next_multiple_of(LINE), slot: self.slot.next_multiple_of(LINE), ..self }
     }
 
-    /// Returns offset and length of the areas behind the header; each member is the first to touch its share of each area.
+    /// Returns offset and length of the common part, of both halves and of the ring, relative to the end of the header. Each member
+    /// allocates an equal share of each of them.
     fn stretches(self) -> impl Iterator<Item = (usize, usize)> {
         let parts = (0..3).map(move |i| (i * self.part, self.part));
-        // The ring is one area, because any member may be the first to write to a slot.
+        // The whole ring is divided among the members, and not each of its slots, because any member may be the first to write to a slot.
         parts.chain([(3 * self.part, self.slots * self.slot)])
     }
 
@@ -103,40 +111,40 @@ impl SegmentSize {
 /// How successive executions of a program alternate on a segment; the same on all members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Turns {
-    /// All executions use the common part.
+    /// All executions use the common part of the segment.
     #[default]
     None,
-    /// Executions use the two halves alternately.
+    /// Executions use the two halves of the segment alternately.
     HalfSegments,
-    /// Executions use the slots of the ring one after the other, and each member records which execution it has left.
+    /// Executions use the slots of the ring one after the other. Each member records which execution it has left.
     Ring,
 }
 
-/// An execution that has begun on a segment.
+/// Numbers and addresses for an execution that has begun on a segment.
 pub(crate) struct Begun {
-    /// Number of the execution on its segment.
+    /// Number of this execution, counted over all executions on the segment.
     pub(crate) execution: u64,
-    /// Number of the execution among those that use the ring.
+    /// Number of this execution, counted over those executions on the segment that use the ring.
     pub(crate) round: u64,
-    /// Start of the part of the segment that the execution uses.
+    /// Start of the common part, half or ring slot that the execution uses.
     pub(crate) part: *mut u8,
     pub(crate) header: *mut u8,
 }
 
-/// A region's segment, as one of its members has mapped it.
+/// The shared memory of a region, as one member (rank of the region) has mapped it.
 ///
 /// ```text
-/// | leavers, flags for barriers and leaving | part: flags, lines | half | half | slot | slot | … |
+/// | header | common part: flags, lines | half | half | ring slot | ring slot | … |
 /// ```
 ///
-/// Halves and slots have the same layout as the part. All members run the same plans on a segment in the same order, so their execution
-/// numbers agree.
+/// Halves and ring slots have the same layout as the common part. All members run the same plans on a segment in the same order, so the
+/// numbers that they give to executions agree.
 pub struct Segment {
     start: *mut u8,
     members: u32,
     me: u32,
     size: SegmentSize,
-    /// Number of executions so far; `turns` counts those on the halves, `rounds` those on the ring.
+    /// Number of executions so far; `turns` counts the executions that use the halves, and `rounds` those that use the ring.
     executions: AtomicU64,
     turns: AtomicU64,
     rounds: AtomicU64,
@@ -152,7 +160,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Returns the size in bytes of a segment with parts of the given sizes.
+    /// Returns the size in bytes of a segment for `members` members with parts of the given sizes, header included.
     pub fn bytes(members: u32, size: SegmentSize) -> usize {
         Segment::header(members) + size.rounded().bytes()
     }
@@ -161,11 +169,11 @@ impl Segment {
         round_at(members, 0).next_multiple_of(4096)
     }
 
-    /// Creates a member's handle of a segment, on zeroed memory that all members share.
+    /// Creates a member's handle of a segment. The memory must be zero at first, and all members share it.
     ///
     /// # Safety
     /// `start` is aligned to a cache line, and [`Segment::bytes`] bytes from there are valid as long as `memory` exists. Each member has a
-    /// number of its own, and all run the same plans on the segment in the same order.
+    /// different number `me`, and all run the same plans on the segment in the same order.
     pub unsafe fn new(
         start: *mut u8,
         members: u32,
@@ -188,12 +196,12 @@ impl Segment {
         }
     }
 
-    /// Returns the sizes of the parts, in bytes.
+    /// Returns the sizes of the parts of this segment, in bytes.
     pub fn size(&self) -> SegmentSize {
         self.size
     }
 
-    /// Returns offset and length of the shares that member `me` touches first, so that they are allocated in memory near it.
+    /// Returns offset and length of the ranges of a segment that member `me` must allocate, so that they lie in memory near its core.
     pub fn shares(members: u32, size: SegmentSize, me: u32) -> impl Iterator<Item = (usize, usize)> {
         let header = Segment::header(members);
         let cut = move |bytes: usize, at: u32| bytes * at as usize / members as usize;
@@ -204,7 +212,7 @@ impl Segment {
             .filter(|(_, len)| *len > 0)
     }
 
-    /// Begins an execution, and returns its numbers and addresses.
+    /// Begins an execution. Returns its numbers, and the addresses that it uses.
     #[inline]
     pub(crate) fn begin(&self, turns: Turns) -> Begun {
         let next = |counter: &AtomicU64| {
@@ -232,7 +240,7 @@ impl Segment {
         unsafe { &*self.start.add(left_at(member)).cast::<Flag>() }
     }
 
-    /// Returns whether all members have left the execution that used the ring slot of execution `round` before.
+    /// Returns whether the ring slot of execution `round` is free: all members have left the execution that used the slot before.
     #[inline]
     pub(crate) fn is_free(&self, round: u64) -> bool {
         let before = round.saturating_sub(self.size.slots as u64);
@@ -246,7 +254,7 @@ impl Segment {
         left >= round
     }
 
-    /// Records that this member no longer touches the ring slot of execution `round`.
+    /// Records that this member no longer accesses the ring slot of execution `round`.
     #[inline]
     pub(crate) fn leave(&self, round: u64) {
         self.left(self.me).raise(round);

@@ -1,9 +1,9 @@
-//! Buffers that a rank has opened to its node, and the fallback if the kernel refuses to read them.
+//! Buffers that a rank has opened to the other ranks of its node, and read requests for the case that the kernel refuses to read them.
 //!
-//! A member writes the addresses of its buffers to its *book*, a line of the header, and then raises a flag. A member that has seen the
-//! flag reads the addresses there and asks the kernel for the data. The kernel may refuse in the middle of a call. Then the reader asks
-//! the owner by *mail*, one block at a time, and the owner, which waits for its readers anyway, copies the data to where the reader finds
-//! it.
+//! A member (rank of the node) writes the addresses of its buffers to the header of the segment, and then raises a flag. A member that has
+//! seen the flag reads the addresses there, and asks the kernel for the data. The kernel may refuse, even in the middle of a call. Then
+//! the reader sends read requests to the owner of the buffer, for one block at a time. The owner, which waits for its readers anyway,
+//! copies each block to the reader's share of the header.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::mail::{RequestFlag, RequestSlot};
 use super::{ROUNDS, Segment, round_at};
 
-/// Maximum number of bytes of an answer.
+/// Maximum number of bytes in the answer to a read request.
 pub(crate) const ANSWER: usize = 1024;
 
-/// Process number of a member, and the addresses of its buffers in that process.
+/// Process number of a member, and the addresses of its input and output buffers in that process.
 #[repr(C)]
 struct OpenBuffers {
     process: AtomicU64,
     buffers: [AtomicU64; 2],
-    /// Hash of the call's sizes on this member.
+    /// Hash of the sizes of this member's call.
     sizes: AtomicU64,
-    /// Set if another member may have sent a question to this member.
+    /// Flag that is set if another member may have sent a read request to this member.
     bell: RequestFlag,
 }
 
@@ -35,10 +35,10 @@ pub(crate) struct PeerAddress {
 }
 
 impl PeerAddress {
-    /// Placeholder that refers to no process.
+    /// Placeholder for an address in no process.
     pub(crate) const NOBODY: PeerAddress = PeerAddress { member: 0, process: 0, address: 0 };
 
-    /// Returns the address `bytes` bytes further on.
+    /// Returns the address that lies `bytes` bytes after this one.
     pub(crate) fn moved(self, bytes: usize) -> PeerAddress {
         PeerAddress { address: self.address + bytes as u64, ..self }
     }
@@ -64,7 +64,8 @@ impl Segment {
         unsafe { self.start.add(round_at(member, ROUNDS + 3)) }
     }
 
-    /// Publishes the addresses of this member's buffers to members that see a flag which it raises afterwards.
+    /// Writes the addresses of this member's buffers to the header. They are visible to members that see a flag which this member raises
+    /// afterwards.
     pub(crate) fn open(&self, buffers: [*const u8; 2], sizes: u64) {
         let book = self.book(self.me);
         book.sizes.store(sizes, Ordering::Relaxed);
@@ -74,7 +75,7 @@ impl Segment {
         }
     }
 
-    /// Returns the address of a buffer that `member` has opened (0: input, 1: output), or `None` if its call has other sizes.
+    /// Returns the address of a buffer that `member` has opened (0: input, 1: output), or `None` if the call of `member` has other sizes.
     pub(crate) fn other(&self, member: u32, buffer: usize, sizes: u64) -> Option<PeerAddress> {
         let book = self.book(member);
         let address = book.buffers[buffer % 2].load(Ordering::Relaxed);
@@ -82,7 +83,7 @@ impl Segment {
         (book.sizes.load(Ordering::Relaxed) == sizes).then_some(other)
     }
 
-    /// Answers all questions to this member.
+    /// Answers all read requests to this member.
     pub(crate) fn serve(&self) {
         if !self.book(self.me).bell.take() {
             return;
@@ -91,8 +92,8 @@ impl Segment {
             let mail = self.mail(member);
             let Some(question) = mail.question(self.me) else { continue };
             let bytes = (question.bytes as usize).min(ANSWER);
-            // SAFETY: the data lies in a buffer that this member has opened and keeps until its readers are done. The member that asked
-            // does not touch the answer before it is marked as answered.
+            // SAFETY: the data lies in a buffer that this member has opened and keeps until its readers are done. The member that sent the
+            // request does not read the answer before the request is marked as answered.
             unsafe {
                 std::ptr::copy_nonoverlapping(question.address as *const u8, self.answer(member), bytes);
             }
@@ -100,37 +101,37 @@ impl Segment {
         }
     }
 
-    /// Asks another member for `bytes` bytes, at most [`ANSWER`], at an address in its memory.
+    /// Sends a read request for `bytes` bytes, at most [`ANSWER`], at an address in another member's memory.
     pub(crate) fn ask(&self, other: PeerAddress, bytes: usize) {
         self.mail(self.me).ask(other.member, other.address, bytes as u64);
         self.book(other.member).bell.set();
     }
 
-    /// Returns the address of the answer once it has arrived.
+    /// Returns the address of the answer to this member's read request, once it has arrived.
     pub(crate) fn answered(&self) -> Option<*const u8> {
         self.mail(self.me).is_answered().then(|| self.answer(self.me).cast_const())
     }
 }
 
-/// A word of memory that other processes of the node try to read, to find out whether they can.
+/// A word of memory that other processes of the node try to read, to determine whether the kernel allows it.
 pub struct ReadProbe(Box<u64>);
 
 impl ReadProbe {
     /// Number of integers in the result of [`ReadProbe::place`].
     pub const PLACE: usize = 3;
 
-    /// Creates a word with a value that nobody can guess.
+    /// Creates a word with a random value, so that a read of any other memory is detected.
     pub fn random() -> ReadProbe {
         ReadProbe(Box::new(RandomState::new().hash_one(std::process::id())))
     }
 
-    /// Returns process number, address and value of the word.
+    /// Returns the process number, and the address and the value of the word.
     pub fn place(&self) -> [u64; ReadProbe::PLACE] {
         [std::process::id().into(), &raw const *self.0 as u64, *self.0]
     }
 
-    /// Returns whether this process can read another's word. The process number may be unknown here or belong to a different process; then
-    /// the read fails or returns a different value.
+    /// Returns whether this process can read the word that another process described by [`ReadProbe::place`]. If the process number is
+    /// unknown here or belongs to a different process, the read fails or returns a different value.
     pub fn can_read(place: &[u64]) -> bool {
         let (other, mut word) = (PeerAddress { member: 0, process: place[0], address: place[1] }, 0u64);
         // SAFETY: `word` is writable for eight bytes.
@@ -138,7 +139,7 @@ impl ReadProbe {
     }
 }
 
-/// Reads another process's memory. Returns whether the kernel allowed it.
+/// Reads memory of another process. Returns whether the kernel allowed the read.
 ///
 /// # Safety
 /// `to` is writable for `bytes` bytes.

@@ -1,15 +1,15 @@
 //! POSIX shared memory of a node, divided into one slice for each process.
 //!
-//! All processes of a node use one object: one process creates it, all open it, and it is unlinked at once, so that nothing is left behind
-//! however the job ends. Its size is that of all slices together, but it takes no memory by itself. Before a process lends a range of its
-//! slice, that range is reserved, each share by the process that will touch it first. If memory is short, the reservation fails, instead
-//! of a bus error later.
+//! All processes of a node use one shared-memory object. One process creates it, all open it, and it is unlinked at once, so that nothing
+//! is left behind however the job ends. The object is as large as all slices together, but takes no memory until ranges of it are
+//! allocated. A process lends ranges of its slice to the ranks of a region (leases). Before a lease is used, each user allocates a share
+//! of it, which then lies in memory near that user. If memory is short, the allocation fails; without it, a bus error would follow later.
 //!
-//! A process maps only the ranges it uses: `mlockall` locks everything that is mapped, even if it was never touched, and the limits
-//! `ulimit -l` and `ulimit -v` also count mapped addresses without memory behind them.
+//! A process maps only the ranges it uses, because `mlockall` locks everything that is mapped, even if it was never accessed, and the
+//! limits `ulimit -l` and `ulimit -v` also count mapped addresses without memory behind them.
 //!
-//! A process lends only from its own slice, so no lock is shared between processes. A lease returns to its owner when all users have left:
-//! each increments a counter in the first word, which the owner keeps mapped until then.
+//! A process lends only from its own slice, so no lock is shared between processes. A lease returns to its owner when all users have left.
+//! Each user that leaves increments a counter in the first word of the lease; the owner keeps this word mapped until then.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ pub struct PoolError {
     cause: rustix::io::Errno,
 }
 
-/// A range of the object that is mapped in this process.
+/// A range of the shared-memory object that is mapped in this process.
 struct Mapping {
     start: *mut u8,
     bytes: usize,
@@ -52,7 +52,7 @@ impl Mapping {
         Some(Mapping { start: start.cast(), bytes })
     }
 
-    /// Returns the counter of users that have left the lease, which is its first word.
+    /// Returns the first word of the lease, which counts the users that have left.
     fn leavers(&self) -> &AtomicU32 {
         // SAFETY: the mapping begins with the first page of a lease, which its owner has reserved.
         unsafe { &*self.start.cast::<AtomicU32>() }
@@ -66,7 +66,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A range of this process's slice that is lent, and whose users have not all left as far as is known.
+/// A lent range of this process's slice. As far as this process knows, some of its users have not left yet.
 struct LentRange {
     offset: usize,
     bytes: usize,
@@ -81,7 +81,7 @@ struct SliceState {
     lent: Vec<LentRange>,
 }
 
-/// A node's shared memory, as seen by one process.
+/// The shared-memory object of a node, as one process has opened it.
 pub struct Pool {
     slices: u32,
     file: OwnedFd,
@@ -103,7 +103,7 @@ impl Pool {
         format!("/bruckner-{}-{count}-{time:08x}", std::process::id())
     }
 
-    /// Creates the object with the given name; exactly one process of a node calls this.
+    /// Creates the shared-memory object with the given name. Exactly one process of a node calls this.
     pub fn create(name: &str, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::is_within_limits(slices)?;
         let flags = shm::OFlags::CREATE | shm::OFlags::EXCL | shm::OFlags::RDWR;
@@ -117,12 +117,12 @@ impl Pool {
         pool
     }
 
-    /// Opens the object that another process has created.
+    /// Opens the shared-memory object that another process has created.
     pub fn attach(name: &str, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::new(open(name, shm::OFlags::RDWR)?, slices, me)
     }
 
-    /// Removes the name; the memory stays for processes that have opened it.
+    /// Removes the name of the object. The memory stays available to processes that have opened the object.
     pub fn unlink(name: &str) {
         if let Ok(name) = CString::new(name) {
             // It is no error if the name is already gone.
@@ -130,7 +130,7 @@ impl Pool {
         }
     }
 
-    /// Checks that the limit for file sizes allows the object: beyond the limit the system would kill the process.
+    /// Checks that the limit for file sizes allows the object, because the system kills a process that exceeds this limit.
     fn is_within_limits(slices: u32) -> Result<(), PoolError> {
         let bytes = u64::from(slices) * Pool::SLICE as u64;
         match rustix::process::getrlimit(Resource::Fsize).current.is_none_or(|limit| bytes <= limit) {
@@ -146,8 +146,8 @@ impl Pool {
         Ok(Pool { slices, file, books })
     }
 
-    /// Lends `bytes` bytes, all zero, to `users` users and returns their offset. Returns `None` if the slice, or the node's shared memory,
-    /// is exhausted.
+    /// Lends `bytes` bytes, all zero, to `users` users. Returns the offset of the bytes in the object, or `None` if the slice, or the
+    /// node's shared memory, is exhausted.
     pub fn lend(&self, bytes: usize, users: u32) -> Option<usize> {
         let bytes = bytes.next_multiple_of(PAGE);
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +159,8 @@ impl Pool {
         } else {
             books.free[fit] = (offset + bytes, len - bytes);
         }
-        // The first page holds the counter of users that have left, which is read from now on.
+        // The first page, with the counter of users that have left, is allocated and mapped at once, because this process reads the
+        // counter.
         let first_page = self.reserve(offset, PAGE).then(|| Mapping::new(&self.file, offset, PAGE)).flatten();
         let Some(first_page) = first_page else {
             give_back(&mut books.free, offset, bytes);
@@ -169,7 +170,7 @@ impl Pool {
         Some(offset)
     }
 
-    /// Takes back leases that all users have left. Their memory is returned to the system, so it is zero when lent again.
+    /// Takes back the leases that all users have left. Their memory is returned to the system, so it is zero when it is lent again.
     fn collect(&self, books: &mut SliceState) {
         let mut back = Vec::new();
         books.lent.retain(|lent| {
@@ -191,12 +192,12 @@ impl Pool {
         }
     }
 
-    /// Allocates the memory of a range, near this process. Returns whether there was enough.
+    /// Allocates the memory of a range of the object, near the calling process. Returns whether there was enough memory.
     pub fn reserve(&self, offset: usize, bytes: usize) -> bool {
         rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset as u64, bytes as u64).is_ok()
     }
 
-    /// Returns the total bytes of all leases that are not returned yet.
+    /// Returns the number of bytes in all leases that have not returned yet.
     pub fn lent(&self) -> usize {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         self.collect(&mut books);
@@ -208,7 +209,7 @@ fn open(name: &str, flags: shm::OFlags) -> Result<OwnedFd, PoolError> {
     shm::open(name, flags, Mode::RUSR | Mode::WUSR).map_err(|cause| PoolError { call: "shm_open", cause })
 }
 
-/// Adds a range to a list of free ranges, and joins it with its neighbours.
+/// Adds a range to a list of free ranges, and merges it with adjacent free ranges.
 fn give_back(free: &mut Vec<(usize, usize)>, offset: usize, bytes: usize) {
     let at = free.partition_point(|(start, _)| *start < offset);
     free.insert(at, (offset, bytes));
@@ -220,17 +221,17 @@ fn give_back(free: &mut Vec<(usize, usize)>, offset: usize, bytes: usize) {
     }
 }
 
-/// A mapped range of a pool; dropping it counts its user as having left.
+/// A lease that this process has mapped. When it is dropped, its user counts as having left.
 pub struct Lease {
     memory: Mapping,
     _pool: Arc<Pool>,
 }
 
 impl Lease {
-    /// Maps a range that another process or this one has lent; `None` if it cannot be mapped.
+    /// Maps a range that this or another process has lent; `None` if it cannot be mapped.
     ///
     /// # Safety
-    /// The owner has lent `bytes` bytes at `offset`, and each user creates only one `Lease` of them.
+    /// The owner has lent `bytes` bytes at `offset`, and each user creates only one `Lease` of this range.
     pub unsafe fn new(pool: &Arc<Pool>, offset: usize, bytes: usize) -> Option<Lease> {
         let bytes = bytes.next_multiple_of(PAGE);
         assert!(
@@ -241,7 +242,7 @@ impl Lease {
         Some(Lease { memory, _pool: pool.clone() })
     }
 
-    /// Returns the address of the first byte.
+    /// Returns the address of the first byte of the lease.
     pub fn start(&self) -> *mut u8 {
         self.memory.start
     }

@@ -23,7 +23,7 @@ pub(crate) enum Drive {
     Refused,
 }
 
-/// Returns the segments of every rank, large enough for the largest need at each level.
+/// Returns the segments of each rank, large enough at each level for the largest of `needs`.
 pub(crate) fn segments(program: &Program, needs: &[[Option<SegmentSize>; LEVELS]]) -> Vec<Segments> {
     let p = program.problem.ranks as usize;
     let mut all: Vec<Segments> = vec![vec![None; LEVELS]; p];
@@ -50,7 +50,7 @@ fn lengths(problem: &Problem, rank: Rank, output: bool) -> usize {
     problem.elements_of(&set).unwrap_or(0) as usize
 }
 
-/// Returns element `i` of the input of `rank` in an execution.
+/// Returns element `i` of the input of `rank`, which differs from execution to execution.
 fn value(rank: usize, i: usize, execution: usize) -> i64 {
     ((rank + 1) * 1_000_003 + i * 7919 + execution * 104_729) as i64 % 1_000_000_007
 }
@@ -130,7 +130,7 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                                 false => value(rank, i, execution),
                             })
                             .collect();
-                        // One canary before the output and one after it.
+                        // One guard element before the output and one after it detect writes out of bounds.
                         let mut output = vec![-1i64; outputs + 2];
                         let buffers = Buffers {
                             input: input.as_ptr().cast(),
@@ -172,7 +172,7 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
     })
 }
 
-/// Runs an alltoall with locally known sizes twice; the size of a block depends on sender, receiver and execution.
+/// Runs an alltoallv, where each rank knows only its own sizes, twice. The size of a block depends on sender, receiver and execution.
 pub(crate) fn run_sized(program: &Program) {
     let problem = &program.problem;
     assert_eq!(problem.counts, Counts::Local);
@@ -189,7 +189,7 @@ pub(crate) fn run_sized(program: &Program) {
                     .expect("a plan");
                 for execution in 0..2 {
                     let blocks = |lengths: Vec<usize>| {
-                        // Three bytes are left free before each block.
+                        // Three unused bytes lie before each block.
                         let offsets = lengths.iter().scan(3, |at, n| Some(std::mem::replace(at, *at + n + 3)));
                         Blocks { offsets: offsets.collect(), lengths }
                     };
