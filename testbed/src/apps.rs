@@ -60,7 +60,7 @@ fn marked(line: &str) -> Option<String> {
     line.strip_prefix("result ").map(str::to_owned)
 }
 
-/// Rounds the number at the end of a line to `decimals` decimals, because sums in another order differ in the last ones.
+/// Rounds the number at the end of a line to `decimals` decimals, because sums in another order differ in the last digits.
 fn rounded(line: &str, decimals: usize) -> Option<String> {
     let (words, number) = line.trim().rsplit_once(' ')?;
     Some(format!("{} {:.decimals$}", words.trim(), number.parse::<f64>().ok()?))
@@ -183,7 +183,7 @@ const APPS: [App; 13] = [
     App { name: "xdtrd", program: "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xdtrd", ..SCALAPACK },
 ];
 
-/// Runs the applications and prints a table; an error if results differ.
+/// Runs the applications and prints a table; returns an error if results differ or if the library handles no call.
 pub(crate) fn run(quick: bool) -> Result<()> {
     let apps: Vec<&App> = APPS.iter().filter(|app| app.quick || !quick).collect();
     let missing = apps.iter().filter(|app| !Path::new(app.program).exists() || app.program.contains("python"));
@@ -223,8 +223,8 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     listing()
 }
 
-/// Runs three of the applications on emulated nodes and prints their time in collectives, native and with the library; an error if results
-/// differ.
+/// Runs three of the applications on emulated nodes and prints their time in collectives, native and with the library; returns an error if
+/// results differ.
 pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
     let nodes = Cluster::up(shape)?;
     let ranks = nodes.ranks();
@@ -277,7 +277,7 @@ pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
 /// All collectives for which `BRUCKNER_ALGORITHM` can name an algorithm.
 const NAMES: [&str; 7] = ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
 
-/// Total time in collectives in a report, in seconds.
+/// Returns the total time in collectives in a report, in seconds.
 fn in_collectives(report: &serde_json::Value) -> f64 {
     let communicators = report["communicators"].as_array().into_iter().flatten();
     let rows = communicators.flat_map(|one| one["rows"].as_array().into_iter().flatten());

@@ -18,10 +18,10 @@ use crate::mpis::{Mpi, root};
 /// Options of `cargo testbed chooser`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Only configurations whose names contain this text, such as 4x4-500us or node2-mpich5
+    /// Measures only configurations whose names contain this text, such as 4x4-500us or node2-mpich5
     #[arg(long)]
     only: Option<String>,
-    /// Without a profile: with the library's own calibration and default machine model
+    /// Measures without a profile, so that the library uses its own calibration and its default machine model
     #[arg(long)]
     without: bool,
     /// Also measures the three algorithms that the model ranks first
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// Tunes the MPI's own algorithms instead, exports the fastest, and measures the MPI with the exported files and without
     #[arg(long, conflicts_with_all = ["without", "best"])]
     natives: bool,
-    /// How long `bruckner tune` may take for each configuration
+    /// Maximum time of `bruckner tune` for each configuration
     #[arg(long, default_value = "10m")]
     budget: String,
     /// Number of launches of each case
@@ -48,15 +48,16 @@ const COLLECTIVES: [Collective; 4] =
     [Collective::Allgather, Collective::Allreduce, Collective::ReduceScatter, Collective::Alltoall];
 const SIZES: [u64; 7] = [8, 64, 512, 4096, 32768, 262_144, 1_048_576];
 const CONFIDENCE: f64 = 0.98;
-/// A case is slower if its ratio exceeds this, with a profile and without, and if it takes [`LEAST`] seconds longer.
+/// Ratio of the library's time to native's time above which a case is slower, with a profile and without one; the library must also take
+/// [`LEAST`] seconds longer.
 const SLOWER: [f64; 2] = [1.03, 1.05];
 const LEAST: f64 = 40e-9;
-/// A choice is good if its ratio to the time of the best candidate is at most this.
+/// Largest ratio of the time of the library's choice to that of the best candidate with which the choice counts as good.
 const NEAR: f64 = 1.05;
-/// Number of candidates, the first by the model, that are measured beside the choice.
+/// Number of candidates that are measured beside the library's choice: the first ones in the order of the model.
 const CANDIDATES: usize = 3;
 
-/// Endings of the file names of profiles: of the library's algorithms, and of the MPI's own.
+/// Endings of the names of profiles: with results for the library's algorithms, and with results for the MPI's own algorithms.
 pub(crate) const PROFILE: &str = ".toml";
 const NATIVES: &str = "-natives.toml";
 
@@ -88,7 +89,7 @@ impl Configuration {
         all
     }
 
-    /// Returns the configurations whose names contain `only`; an error if there are none.
+    /// Returns the configurations whose names contain `only`; returns an error if there are none.
     pub(crate) fn some(only: Option<&str>) -> Result<Vec<Configuration>> {
         let mut all = Configuration::all();
         all.retain(|place| only.is_none_or(|only| place.name.contains(only)));
@@ -141,7 +142,7 @@ impl Configuration {
         }
     }
 
-    /// Measures cases into a file, unless the file exists, and returns its results.
+    /// Measures cases with `bruckner bench` and writes a results file, unless the file exists; returns the results in the file.
     fn bench(&self, file: &Path, ask: &[String], effort: &Options, settings: &[String]) -> Result<Results> {
         if !file.exists() {
             let new = file.with_extension("new");
@@ -157,7 +158,8 @@ impl Configuration {
     }
 }
 
-/// Summary of the measurements of a configuration.
+/// Summary of the measurements of a configuration: `slower` counts the cases that are slower than native, and `near` counts those of the
+/// `compared` cases in which the library's choice is about as fast as the best candidate.
 #[derive(Default)]
 struct Summary {
     /// Speedups: native's time divided by the library's.
@@ -167,7 +169,7 @@ struct Summary {
     compared: usize,
 }
 
-/// Measures all configurations and prints the results; an error where choices are not good enough.
+/// Measures all configurations and prints the results; returns an error if choices are not good enough.
 pub(crate) fn run(ask: &Options) -> Result<()> {
     let places = Configuration::some(ask.only.as_deref())?;
     let mut broken = Vec::new();
@@ -255,7 +257,7 @@ fn measured(place: &Configuration, ask: &Options) -> Result<Summary> {
     Ok(sum)
 }
 
-/// Arguments of `bruckner bench` for all collectives and sizes.
+/// Returns the arguments of `bruckner bench` for all collectives and sizes.
 fn cases(algorithm: &str) -> Vec<String> {
     let sizes = SIZES.map(|bytes| bytes.to_string()).join(",");
     let names = COLLECTIVES.map(|collective| collective.to_string());
@@ -316,8 +318,8 @@ fn exported(place: &Configuration, ask: &Options) -> Result<Summary> {
     Ok(sum)
 }
 
-/// Compares the MPI's own function in two cases, each relative to the reference: the ratio as text and number, and whether the first is
-/// slower.
+/// Compares the time of the MPI's own function with exported files to its time without them, each relative to [`REFERENCE`]. Returns the
+/// ratio as text and as number, and whether the function is slower with the files.
 fn compare_native(with: &JoinedCase<'_>, without: &JoinedCase<'_>) -> Result<(String, f64, bool)> {
     let of = |case: &JoinedCase<'_>| {
         case.compare(native::NATIVE, REFERENCE, TimingMethod::FromBarrier, CONFIDENCE).context("native")
@@ -330,7 +332,7 @@ fn compare_native(with: &JoinedCase<'_>, without: &JoinedCase<'_>) -> Result<(St
     Ok((format!("{:>9} {ratio:>5.2} ({low:.2} to {high:.2})", time_text(theirs)), ratio, slower))
 }
 
-/// Median times of two contenders, in seconds.
+/// Returns the median times of two contenders, in seconds.
 fn times(case: &JoinedCase<'_>, one: &str, other: &str) -> Result<[f64; 2]> {
     let time = |of, beside| case.times(of, beside, TimingMethod::FromBarrier).map(|times| times.median);
     Ok([time(one, other).context("a time")?, time(other, one).context("a time")?])
@@ -387,7 +389,7 @@ fn candidates(tables: &DecisionTables, collective: &str, bytes: u64) -> Result<(
     Ok((chosen.first().context("a choice")?.expression.to_string(), all))
 }
 
-/// Decision tables of the library in a configuration with a profile.
+/// Returns the library's decision tables for a configuration, with a profile.
 fn tables(place: &Configuration, profile: &str) -> Result<DecisionTables> {
     let (profile, _) = Profile::read(profile).map_err(|why| anyhow!("{why}"))?;
     let mpi = profile.provenance.mpi.clone();

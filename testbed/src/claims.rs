@@ -17,7 +17,8 @@ enum Over {
     NativeBest,
 }
 
-/// A claim about some sizes of a collective: the speedup of the library's best algorithm, as a geometric mean over the sizes.
+/// A claim about some sizes of a collective: the speedup of the library's best algorithm, as a geometric mean over the sizes. The claim is
+/// kept if the speedup is at least `floor`; `goal` is the speedup aimed at.
 #[derive(Clone, Copy)]
 struct Claim {
     /// Name of the run that measures the claim.
@@ -27,14 +28,15 @@ struct Claim {
     over: Over,
     goal: f64,
     floor: f64,
-    /// Least speedup of each single size.
+    /// Smallest speedup that every single size must have.
     each: f64,
 }
 
 const SHORT: &[u64] = &[8, 512, 4096];
 const LONG: &[u64] = &[32 << 10, 256 << 10, 1 << 20];
 
-/// Algorithms on racks: nodes as regions, or racks as regions with nodes inside.
+/// Algorithms for nodes in racks: one that knows only nodes, and one that knows racks and the nodes in them. In the topology that the
+/// library is given, racks are called `node`, and nodes are called `socket`.
 const TWO_LEVELS: &str = "locality(socket)";
 const THREE_LEVELS: &str = "locality(node, inside=locality(socket))";
 
@@ -82,7 +84,7 @@ fn runs() -> Vec<Run> {
         "leader(node, between=spread-out)",
     ];
     let four = &["allreduce", "allgather", "reduce_scatter", "alltoall", "--bytes", "8,512,4096"][..];
-    // Native takes a second for the longest of these, so few algorithms are measured beside it.
+    // The MPI's own function takes a second for the longest messages, so few algorithms are measured beside it.
     let long = ["lanes(node, between=ring)", "pipeline(2, lanes(node, between=ring))"];
     let two = &["allgather", "reduce_scatter", "--bytes", "32768,262144,1048576"][..];
     let sums = [
@@ -93,8 +95,8 @@ fn runs() -> Vec<Run> {
     ];
     let allreduce = &["allreduce", "--bytes", "32768,262144,1048576"][..];
     let run = |name: &str, shape, delay, ask| Run::new(name, Mpi::Openmpi5, shape, delay, ask);
-    // Two racks of two nodes: in the topology for the library, nodes are racks, and sockets are nodes. Each node has two ranks, since four
-    // could reach the three other nodes at once, and would cross racks once in any case.
+    // Two racks of two nodes: in the topology that the library is given, racks are called nodes, and nodes are called sockets. Each node
+    // has two ranks, because four ranks could send to the three other nodes at once, and messages would cross racks only once in any case.
     let three_of_four = &["allreduce", "allgather", "reduce_scatter", "--bytes", "8,512,4096"];
     let racks = with_algorithms(three_of_four, &[TWO_LEVELS, THREE_LEVELS]);
     let mut racks = run("claims-racks", (4, 2), 100, racks);
@@ -128,7 +130,7 @@ fn runs() -> Vec<Run> {
     runs
 }
 
-/// Judges the claims for two ranks on one node, as parts of each MPI's native time.
+/// Checks the claims for two ranks on one node: the library's time as a fraction of the native time of each MPI.
 fn one_node(results: &BTreeMap<&str, Results>, judge: &mut dyn FnMut(String, f64, f64, bool)) -> Result<()> {
     let mut shortest = Vec::new();
     for mpi in Mpi::CURRENT {
@@ -178,7 +180,7 @@ pub(crate) fn geometric_mean(of: &[f64]) -> f64 {
     (of.iter().map(|value| value.ln()).sum::<f64>() / of.len() as f64).exp()
 }
 
-/// Measures the claims and prints the results; an error if a claim is not kept.
+/// Measures the claims and prints the results; returns an error if a claim is not kept.
 pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
     let runs = runs();
     measure(&runs, launches, seconds, again)?;

@@ -9,7 +9,7 @@ use crate::launch::Launch;
 use crate::mpis::{Mpi, home, root};
 use crate::readme;
 
-/// Runs all examples; an error at the first that does not work.
+/// Runs all examples; returns an error at the first one that does not work.
 pub(crate) fn run() -> Result<()> {
     for &mpi in Mpi::ALL {
         let program = c(mpi)?;

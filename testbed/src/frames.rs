@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::launch::{Outcome, library};
 
-/// Largest frame allowed, in bytes.
+/// Largest allowed stack frame of a function, in bytes.
 const MOST: u64 = 8 << 10;
 
 /// Functions of the standard library that run only if a panic prints a backtrace, which a user must request.
@@ -29,7 +29,8 @@ pub(crate) fn check() -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Returns functions and the bytes by which they move the stack pointer. Large frames are touched page by page in a loop, up to r11.
+/// Returns functions and the bytes by which they move the stack pointer. A function with a large frame first touches its pages in a loop,
+/// which ends at the address in r11.
 fn frames(text: &str) -> Vec<(&str, u64)> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut frames: Vec<(&str, u64)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Interrupts are recorded and handled later, so that emulated nodes are taken down first.
+//! Records interrupts (SIGINT, SIGTERM, SIGHUP), so that emulated nodes can be removed before this process ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::mpis::{Mpi, root};
 use crate::setup::patient;
 
-/// Time after which a program is considered hung; longer than any program without a limit of its own takes on the slowest machine.
+/// Time after which a program without a time limit of its own is considered hung. Such programs take less even on the slowest machine.
 const HANGS: Duration = Duration::from_secs(600);
 
 /// A program to launch, with its ranks, arguments and environment.
@@ -31,7 +31,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) limit: Duration,
 }
 
-/// Path of the library.
+/// Returns the path of the library.
 pub(crate) fn library() -> PathBuf {
     root().join("target/release/libbruckner.so")
 }
@@ -62,12 +62,12 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// A launch of an unmodified program without the library.
+    /// Creates a launch of an unmodified program without the library.
     pub(crate) fn plain(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
         Launch { environment: Vec::new(), ..Launch::new(mpi, ranks, program) }
     }
 
-    /// A launch of an unmodified program with the library preloaded.
+    /// Creates a launch of an unmodified program with the library preloaded.
     pub(crate) fn preloaded(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
         Launch::plain(mpi, ranks, program).preload(&library())
     }
@@ -78,7 +78,8 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Makes an MPI that spins sleep while it waits, if it can, for ranks that outnumber cores or share cores with other programs.
+    /// Makes ranks sleep instead of spin while they wait, if the MPI can do that. For launches with more ranks than cores, or on cores
+    /// that other programs use, too.
     pub(crate) fn oversubscribed(self) -> Launch<'a> {
         match self.mpi {
             Mpi::Intel | Mpi::IntelAbi => self.set("I_MPI_THREAD_YIELD", "3"),
@@ -204,7 +205,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// The result of a test program.
+/// Result of a test program.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) cases: u64,

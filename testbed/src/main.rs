@@ -43,16 +43,16 @@ enum Ask {
         /// Tests only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// 1, 2 and 5 ranks, and every seventh algorithm, different ones for each MPI.
+        /// Tests only 1, 2 and 5 ranks, and every seventh algorithm, different ones for each MPI.
         #[arg(long)]
         quick: bool,
     },
-    /// Measures a plan against a hand-written loop of the same algorithm; marks ratios above 1.05, fails above 200 ns.
+    /// Compares plans with hand-written loops of the same algorithms; marks ratios above 1.05, fails if a call takes 200 ns longer.
     Overhead {
-        /// Only these MPIs.
+        /// Measures only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// Number of launches, of which the median is shown.
+        /// Number of launches; the median is shown.
         #[arg(long, default_value_t = 5)]
         launches: usize,
         /// Only prints the times, without a limit.
@@ -71,13 +71,13 @@ enum Ask {
     Work { part: String },
     /// Compares our simulated times with SimGrid's replay of the same schedules; fails above 1 %.
     Referee {
-        /// Only these numbers of ranks, multiples of 8.
+        /// Numbers of ranks to simulate, multiples of 8.
         #[arg(long = "ranks", value_delimiter = ',', default_values_t = [64, 256, 1024, 4096])]
         ranks: Vec<u32>,
     },
-    /// Prints the claims of papers beside what the model gives: docs/papers.md
+    /// Prints claims of papers beside the results of the model, as in docs/papers.md.
     Papers {
-        /// Compares with docs/papers.md instead
+        /// Compares the output with docs/papers.md instead of printing it.
         #[arg(long)]
         check: bool,
     },
@@ -93,19 +93,19 @@ enum Ask {
         #[arg(long)]
         again: bool,
     },
-    /// Measures against the MPI's own collectives on one node, with a core for each rank and oversubscribed.
+    /// Compares the library with the MPI's own collectives on one node, with a core for each rank and oversubscribed.
     Onnode {
-        /// Only these MPIs.
+        /// Measures only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// Number of launches, of which the median is shown.
+        /// Number of launches; the median is shown.
         #[arg(long, default_value_t = 5)]
         launches: usize,
     },
-    /// Measures how long the root of a broadcast, and a contributing rank of a reduction, wait for late ranks; fails at 2 us above the
-    /// MPI's own.
+    /// Measures how long the root of a broadcast, and a contributing rank of a reduction, wait for late ranks; fails if they wait 2 us
+    /// longer than without the library.
     Roots {
-        /// Only these MPIs.
+        /// Measures only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
     },
@@ -120,7 +120,7 @@ enum Ask {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Runs `bruckner bench` on emulated nodes with all its launches, those of native-best included; results are labelled with delay and
+    /// Runs `bruckner bench` on emulated nodes with all its launches, including those for native-best; labels the results with delay and
     /// rate. As root.
     Bench {
         #[command(flatten)]
@@ -134,7 +134,7 @@ enum Ask {
     },
     /// Measures the comparisons (sweep, algorithms, ragged) of docs/measured.md on emulated nodes. Must be run as the root user.
     Measure {
-        /// Only these figures.
+        /// Measures only these figures.
         #[arg(value_enum)]
         figures: Vec<measure::Figure>,
         /// Number of launches of each case.
@@ -160,13 +160,13 @@ enum Ask {
         #[arg(long)]
         again: bool,
     },
-    /// Tunes, and measures the algorithms then chosen beside native and other candidates; fails where they are slower than native. As
-    /// root.
+    /// Runs `bruckner tune`, and measures the algorithms that the library then chooses beside native and other candidates; fails where
+    /// they are slower than native. As root.
     Chooser {
         #[command(flatten)]
         ask: chooser::Options,
     },
-    /// Measures how soon online tuning replaces what a wrong profile chose, and what it costs where a profile is right. As root.
+    /// Measures how soon online tuning replaces the choices of a wrong profile, and what it costs with a right profile. As root.
     Watching {
         #[command(flatten)]
         ask: watching::Options,
@@ -178,21 +178,21 @@ enum Ask {
         #[arg(long)]
         quick: bool,
     },
-    /// Runs programs under the srun of a Slurm that is set up for this: PMIx with Open MPI, PMI-2 with MPICH. As root.
+    /// Sets up a Slurm and runs programs under its srun: PMIx with Open MPI, PMI-2 with MPICH. As root.
     Slurm,
     /// Runs `bruckner compare` on programs with a known verdict; fails where it is wrong more than once in ten times.
     Worth {
         /// Number of comparisons of each program.
         #[arg(long, default_value_t = 10)]
         times: u32,
-        /// Number of launches with the library, and without.
+        /// Number of launches with the library, and as many without it.
         #[arg(long, default_value_t = 10)]
         launches: u32,
-        /// Only programs whose descriptions contain this text.
+        /// Runs only programs whose descriptions contain this text.
         #[arg(long)]
         only: Option<String>,
     },
-    /// Builds other libraries of collectives from given clones, and measures them beside native and ours. As root.
+    /// Builds other libraries of collectives from given clones, and measures them beside native and this library. As root.
     Peers {
         /// A clone of eth-cscs/ext_mpi_collectives.
         #[arg(long, value_name = "DIR")]
@@ -218,15 +218,15 @@ enum Ask {
     },
     /// Compiles and runs the examples in C, Fortran and Rust, and `bruckner doctor`.
     Examples,
-    /// Runs unmodified programs with the library preloaded: mpi4py's tests, MPICH's, random calls, faults, two nodes.
+    /// Runs unmodified programs with the library preloaded: the tests of mpi4py and MPICH, random calls, faults, programs on two nodes.
     Suites {
-        /// Only these suites.
+        /// Runs only these suites.
         #[arg(long = "only")]
         only: Vec<suites::Suite>,
-        /// Only these MPIs.
+        /// Tests only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// Only a part of each suite.
+        /// Runs only a part of each suite.
         #[arg(long)]
         quick: bool,
         /// First seed of the random calls.
@@ -235,7 +235,7 @@ enum Ask {
     },
     /// Runs unmodified applications with the library preloaded: LAMMPS, Quantum ESPRESSO, HPCC, GROMACS and others.
     Apps {
-        /// Only the quickest applications.
+        /// Runs only the quickest applications.
         #[arg(long)]
         quick: bool,
     },
@@ -246,10 +246,10 @@ enum Ask {
     },
     /// Tests constants, progress, many communicators, threads, objects left in shared memory, and valgrind.
     Suite {
-        /// Only these MPIs.
+        /// Tests only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// Fewer communicators and calls.
+        /// Uses fewer communicators and calls.
         #[arg(long)]
         quick: bool,
     },

@@ -12,7 +12,7 @@ use bruckner_schedule::{Collective, Counts, Topology};
 use crate::launch::{Launch, Outcome};
 use crate::mpis::{Mpi, home};
 
-/// Runs the tests and prints the table; an error if any failed.
+/// Runs the tests and prints the table; returns an error if any test failed.
 pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
     println!(
         "{:<10} {:<20} {:<10} {:>5} {:>8} {:>8} {:>8}",
@@ -43,7 +43,7 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
 pub(crate) fn each(mpi: Mpi, quick: bool, mut tell: impl FnMut(u32, &str, &Outcome)) -> Result<()> {
     let program = mpi.compile("collectives")?;
     let ranks: &[u32] = if quick { &[1, 2, 5] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9] };
-    // The last run is without shared memory: there all ranks use the lowering to messages.
+    // The last run is without shared memory, so all ranks exchange messages.
     let runs = ranks.iter().map(|p| (*p, "")).chain([(5, "off")]);
     for (p, shm) in runs {
         let file = cases(p, quick.then_some(mpi))?;
@@ -55,7 +55,7 @@ pub(crate) fn each(mpi: Mpi, quick: bool, mut tell: impl FnMut(u32, &str, &Outco
     Ok(())
 }
 
-/// Version and family of an MPI, as the library detects them.
+/// Returns the version and family of an MPI, as the library detects them.
 fn about(mpi: Mpi) -> Result<(String, String)> {
     let program = mpi.compile("about")?;
     let said = Launch::new(mpi, 1, &program).run()?;

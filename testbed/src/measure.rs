@@ -12,7 +12,7 @@ use crate::mpis::{Mpi, home, root};
 /// A figure of docs/measured.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Figure {
-    /// The library's best against native and native-best as the delay grows: 4x4, 2x2, 2x1, and 4x4 on MPICH 5
+    /// The library's best algorithm against native and native-best for growing delays: on 4x4, 2x2 and 2x1, and on 4x4 with MPICH 5
     Sweep,
     /// Bruck, locality-aware Bruck, leader, lanes, Sparbit and recursive doubling, on 4x4 and 8x2
     Algorithms,
@@ -22,7 +22,7 @@ pub(crate) enum Figure {
 
 /// One run of `bruckner bench`.
 pub(crate) struct Run {
-    /// Name of the results, which several runs may share.
+    /// Name of the results file, which several runs may share.
     pub(crate) name: String,
     pub(crate) mpi: Mpi,
     /// Options of the emulated nodes; empty for two ranks on this machine itself.
@@ -34,7 +34,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// A run on emulated nodes, with the delay between nodes in microseconds.
+    /// Creates a run on emulated nodes, with the delay between nodes in microseconds.
     pub(crate) fn new(name: &str, mpi: Mpi, (nodes, ppn): (u32, u32), delay: u32, ask: Vec<String>) -> Run {
         let shape = format!("--nodes {nodes} --ppn {ppn} --delay {delay}us --rate {RATE}");
         Run {
@@ -46,17 +46,17 @@ impl Run {
         }
     }
 
-    /// A run of two ranks on one node, with a core for each.
+    /// Creates a run of two ranks on one node, with a core for each.
     pub(crate) fn on_one_node(name: &str, mpi: Mpi, ask: Vec<String>) -> Run {
         Run { name: name.to_owned(), mpi, shape: Vec::new(), ask, settings: Vec::new() }
     }
 
-    /// Path of the results file.
+    /// Returns the path of the results file.
     pub(crate) fn results(&self) -> PathBuf {
         place().join(format!("{}.json", self.name))
     }
 
-    /// Path of a marker file, named after the options of this run, which is written when the run is complete.
+    /// Returns the path of a marker file, named after the options of this run, which is written when the run is complete.
     fn mark(&self) -> PathBuf {
         let all = self.shape.iter().chain(&self.ask).chain(&self.settings).flat_map(|word| word.bytes().chain([b' ']));
         let sum = all.fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
@@ -82,7 +82,7 @@ pub(crate) fn with_algorithms(ask: &[&str], algorithms: &[&str]) -> Vec<String> 
     words(ask).into_iter().chain(each.map(ToOwned::to_owned)).collect()
 }
 
-/// All runs of a figure.
+/// Returns all runs of a figure.
 fn runs(figure: Figure) -> Vec<Run> {
     match figure {
         Figure::Sweep => {
@@ -123,7 +123,8 @@ fn runs(figure: Figure) -> Vec<Run> {
         Figure::Ragged => {
             let mut runs = Vec::new();
             for (name, shape) in [("ragged-16x1", (16, 1)), ("ragged-4x4", (4, 4))] {
-                // Two scattered ranks contribute data; then the first two, an order sorted by size, which is the worst.
+                // First, two ranks far from each other contribute data; then ranks 0 and 1, so that blocks are sorted by size, which is
+                // the worst order.
                 for (counts, algorithms) in [
                     ("0*2,11308,0*8,11308,0*4", &["bruck(2)", "reorder(bruck(2))"][..]),
                     ("11308*2,0*14", &["bruck(2)", "reorder(bruck(2))"][..]),
@@ -137,7 +138,7 @@ fn runs(figure: Figure) -> Vec<Run> {
     }
 }
 
-/// Directory of the results.
+/// Returns the directory of the results.
 pub(crate) fn place() -> PathBuf {
     home().join("measured")
 }
@@ -161,7 +162,7 @@ pub(crate) fn run(figures: &[Figure], launches: u32, seconds: f64, again: bool) 
     Ok(())
 }
 
-/// Carries out runs. Those that an earlier, interrupted measurement completed are skipped, unless `again` is set.
+/// Measures runs. Runs that an earlier, interrupted measurement completed are skipped, unless `again` is set.
 pub(crate) fn measure(runs: &[Run], launches: u32, seconds: f64, again: bool) -> Result<()> {
     std::fs::create_dir_all(place())?;
     for run in runs.iter().filter(|_| again) {

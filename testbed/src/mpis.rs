@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-/// An MPI of the testbed, where needed with a transport or with programs of the MPI-5 ABI.
+/// An MPI of the testbed. Some are the same installation with another transport, or for programs that are compiled for the MPI-5 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Mpi {
     /// Debian's Open MPI 4.1.
@@ -24,7 +24,7 @@ pub(crate) enum Mpi {
     MpichAbi,
     /// Programs compiled for the MPI-5 ABI, on Intel MPI.
     IntelAbi,
-    /// Debian's Open MPI 4.1 over UCX, as on InfiniBand; here UCX has TCP and shared memory.
+    /// Debian's Open MPI 4.1 over UCX, as on InfiniBand; here UCX uses TCP and shared memory.
     Openmpi4Ucx,
     /// Debian's Open MPI 4.1 over libfabric; here its provider is TCP.
     Openmpi4Ofi,
@@ -60,13 +60,13 @@ pub(crate) const DEBIAN: [(&str, &str); 15] = [
     ("hpcc", "/usr/bin/hpcc"),
 ];
 
-/// Root directory of the project.
+/// Returns the root directory of the project.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().expect("the testbed lies in the project").to_owned()
 }
 
-/// Directory of everything that the testbed fetches or compiles; git ignores it.
+/// Returns the directory of everything that the testbed fetches or compiles; git ignores it.
 pub(crate) fn home() -> PathBuf {
     root().join("target/testbed")
 }
@@ -96,7 +96,7 @@ impl Mpi {
         }
     }
 
-    /// The same MPI with its default transport.
+    /// Returns the same MPI with its default transport.
     pub(crate) fn base(self) -> Mpi {
         match self {
             Mpi::Openmpi4Ucx | Mpi::Openmpi4Ofi => Mpi::Openmpi4,
@@ -109,8 +109,8 @@ impl Mpi {
         matches!(self.base(), Mpi::Openmpi4 | Mpi::Openmpi5)
     }
 
-    /// Options of Open MPI's launcher that choose a transport other than its own TCP and shared memory. Without the `any` values, its UCX
-    /// refuses slow networks.
+    /// Returns options of Open MPI's launcher that choose another transport than its own TCP and shared memory. Without the `any` values,
+    /// Open MPI's UCX component refuses slow networks.
     pub(crate) fn transport(self) -> &'static [&'static str] {
         match self {
             Mpi::Openmpi4Ucx => &[
@@ -149,7 +149,7 @@ impl Mpi {
         }
     }
 
-    /// Installation directory of an MPI that is not Debian's.
+    /// Returns the installation directory of an MPI that is not Debian's.
     fn prefix(self) -> Option<PathBuf> {
         match self.base() {
             Mpi::Openmpi4 | Mpi::Mpich4 => None,
@@ -159,7 +159,7 @@ impl Mpi {
         }
     }
 
-    /// Path of the MPI's C compiler.
+    /// Returns the path of the MPI's C compiler.
     pub(crate) fn compiler(self) -> PathBuf {
         match self.base() {
             Mpi::Openmpi4 => "/usr/bin/mpicc.openmpi".into(),
@@ -169,7 +169,7 @@ impl Mpi {
         }
     }
 
-    /// Path of the library of Debian's Open MPI.
+    /// Returns the path of the library of Debian's Open MPI.
     pub(crate) fn library_of_openmpi4() -> Result<PathBuf> {
         let asked = Command::new(Mpi::Openmpi4.compiler()).arg("--showme:libdirs").output()?;
         let said = String::from_utf8_lossy(&asked.stdout).into_owned();
@@ -177,7 +177,7 @@ impl Mpi {
         Ok(Path::new(place).join("libmpi.so"))
     }
 
-    /// Path of the MPI's launcher.
+    /// Returns the path of the MPI's launcher.
     pub(crate) fn launcher(self) -> PathBuf {
         match self.base() {
             Mpi::Openmpi4 => "/usr/bin/mpirun.openmpi".into(),
@@ -186,12 +186,12 @@ impl Mpi {
         }
     }
 
-    /// Required files of the MPI that are missing.
+    /// Returns the files that this MPI requires and that are missing.
     pub(crate) fn missing(self) -> Vec<PathBuf> {
         [self.compiler(), self.launcher()].into_iter().filter(|path| !path.exists()).collect()
     }
 
-    /// A command with an environment in which programs find this MPI.
+    /// Returns a command that runs a program in an environment where it finds this MPI.
     pub(crate) fn command(self, program: impl Into<OsString>) -> Command {
         let mut command = Command::new(program.into());
         let mut libraries = vec![root().join("target/release")];
@@ -206,7 +206,7 @@ impl Mpi {
         command
     }
 
-    /// The beginning of a command line that starts a program on `ranks` ranks.
+    /// Returns the beginning of a command line that starts a program on `ranks` ranks.
     pub(crate) fn launch(self, ranks: u32, oversubscribed: bool) -> Command {
         let mut command = self.command(self.launcher());
         command.args(["-n", &ranks.to_string()]);
@@ -229,12 +229,12 @@ impl Mpi {
         command
     }
 
-    /// Whether the MPI has a hook by which the library's operations advance inside the MPI's own waits.
+    /// Whether the MPI has a hook: a way to let the library's operations advance while the program waits inside the MPI.
     pub(crate) fn has_hook(self) -> bool {
         matches!(self.base(), Mpi::Openmpi4 | Mpi::Openmpi5 | Mpi::Mpich5)
     }
 
-    /// Path of the Python in whose environment mpi4py is installed.
+    /// Returns the path of the Python in whose environment mpi4py is installed.
     pub(crate) fn python(self) -> PathBuf {
         self.prefix().expect("a directory of its own").join("bin/python")
     }

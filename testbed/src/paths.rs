@@ -45,7 +45,7 @@ enum Place {
     Here(PathBuf),
 }
 
-/// Runs all scripts; an error at the first that fails.
+/// Runs all scripts; returns an error at the first one that fails.
 pub(crate) fn run(quick: bool) -> Result<()> {
     let packages = [("TARBALL", packed("tarball")?), ("WHEEL", packed("wheel")?)];
     let place = match quick {

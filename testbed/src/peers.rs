@@ -1,5 +1,5 @@
-//! `cargo testbed peers`: measures collectives of other libraries beside native and ours, in one run. These libraries are in no registry,
-//! so clones of them must be given.
+//! `cargo testbed peers`: measures collectives of other libraries beside the MPI's own and those of this library, in one run. The other
+//! libraries are in no package registry, so the user must give clones of their repositories.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use bruckner_measure::{Results, TimingMethod, bytes_text, join_cases, native};
 use crate::cluster::{Cluster, Shape};
 use crate::mpis::{Mpi, home, root};
 
-/// Commit of ext_mpi_collectives, from December 2023; later ones are wrong or crash in most settings here.
+/// Commit of ext_mpi_collectives, from December 2023; later commits give wrong results or crash in most cases here.
 const EXT_MPI: &str = "5be20d8";
 /// Commits of MPI Advance, from the branches allreduce_impl, locality_allgather and collectives.
 const MPI_ADVANCE: [&str; 3] = ["f81f9cb", "0927643", "72b1e06"];
@@ -117,7 +117,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Prints our best algorithm beside the best of the other libraries, for each case.
+/// Prints, for each case, the speedup of this library's best algorithm over the best algorithm of the other libraries.
 fn side_by_side(results: &Results, peers: &[String]) {
     let is_peer = |name: &str| peers.iter().any(|peer| peer.strip_prefix("lib") == Some(name));
     println!("our best against the best of the others, from a barrier, slowest rank (99 % intervals):");

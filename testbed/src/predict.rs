@@ -37,10 +37,11 @@ const ALGORITHMS: [(Collective, [&str; 5]); 4] = [
     (Collective::Alltoall, ["spread-out", "pairwise", "bruck(2)", "locality(node)", "leader(node, between=pairwise)"]),
 ];
 
-/// Largest acceptable ratio of the predicted winner's measured time to that of the fastest.
+/// Largest acceptable ratio of two measured times: of the algorithm that the model predicts to be the fastest, and of the fastest
+/// algorithm.
 const NEAR: f64 = 1.10;
 
-/// Measurements of one topology.
+/// Returns the measurements of one topology.
 fn runs(shape: (u32, u32)) -> Vec<Run> {
     let run = |(collective, algorithms): (Collective, [&str; 5])| {
         let ask = with_algorithms(&[&collective.to_string(), "--bytes", SIZES], &algorithms);
@@ -83,7 +84,7 @@ fn rows<'a>(case: &JoinedCase<'a>, machine: &Machine) -> Result<Vec<Row<'a>>> {
     ours.map(row).collect()
 }
 
-/// Measures what was not measured before, and compares it with the predictions.
+/// Measures all cases that have no results yet, and prints measured times beside predicted times.
 pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
     let (mut errors, mut near, mut cases) = (Vec::new(), 0, 0);
     for shape in SHAPES {

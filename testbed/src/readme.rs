@@ -4,8 +4,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::mpis::root;
 
-/// Compares the output of a command with its listing in the README, from the line after the command to the end, without an ellipsis.
-/// `keep` returns the part of a line that is the same on every machine and in every run, if any.
+/// Compares the output of a command with its listing in the README: the lines after the command, without lines that are an ellipsis.
+/// `keep` returns the part of a line that is the same on every machine and in every run, or `None` to leave out the line.
 pub(crate) fn compare(command: &str, said: &str, keep: impl Fn(&str) -> Option<String>) -> Result<()> {
     let text = std::fs::read_to_string(root().join("README.md"))?;
     let (_, behind) = text.split_once(command).with_context(|| format!("README.md has no `{command}`"))?;

@@ -1,4 +1,4 @@
-//! `cargo testbed referee`: our simulated times against those of SimGrid, which gets only traces from us.
+//! `cargo testbed referee`: compares the times of our simulator with those of SimGrid, which gets only message traces from us.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,8 @@ use bruckner_schedule::{Collective, Level, Program, Rank, Topology};
 use crate::mpis::{home, root};
 use crate::setup::{self, run_checked};
 
-/// A simulated network, in which a node may limit the rate at which its ranks send; slow, because SimGrid rounds times to nanoseconds.
+/// A network to simulate: latency in seconds and seconds per byte within a node (`near`) and between nodes (`far`), and the bytes per
+/// second that a node can send (`limit`). Networks are slow, because SimGrid rounds times to nanoseconds.
 #[derive(Clone, Copy)]
 struct Network {
     name: &'static str,
@@ -31,7 +32,7 @@ const NETWORKS: [Network; 2] = [
     Network { name: "nodes of 8", per_node: 8, near: (3e-4, 2e-7), far: (2e-3, 1e-6), limit: Some(2.5e6) },
 ];
 
-/// Bytes that SimGrid adds to each message: one of 0 bytes takes 16 µs more than the latency at 1 MB/s.
+/// Bytes that SimGrid adds to each message: at 1 MB/s, an empty message takes 16 µs more than the latency.
 const HEADER: u64 = 16;
 
 /// Bytes of a block; for an allreduce, of the vector.
@@ -165,7 +166,7 @@ impl Referee {
     }
 }
 
-/// Whether a rank sends a number of messages that is not logarithmic in the number of ranks.
+/// Whether a rank sends many messages: more than four times the logarithm of the number of ranks.
 fn is_linear(steps: &dyn Fn(Rank) -> Steps, ranks: u32) -> bool {
     let has_many = |rank| {
         let messages = |step: &&CostStep| matches!(step, CostStep::Send { .. });
@@ -175,7 +176,7 @@ fn is_linear(steps: &dyn Fn(Rank) -> Steps, ranks: u32) -> bool {
     [0, 1, ranks / 2].into_iter().any(has_many)
 }
 
-/// Compares every kind of algorithm of every collective; those with a linear number of messages only up to 256 ranks.
+/// Compares every kind of algorithm of every collective. Above 256 ranks, algorithms in which a rank sends many messages are left out.
 pub(crate) fn run(sizes: &[u32]) -> Result<()> {
     let referee = Referee::new()?;
     let (mut worst, mut cases): (f64, u32) = (0.0, 0);

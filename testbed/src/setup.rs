@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Installs those of some Debian packages that are missing.
+/// Installs those of the given Debian packages that are missing.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let is_there = |package: &&&str| {
         let ask = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Abbrev}", package]).output();
@@ -66,17 +66,17 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     run_checked(&mut install)
 }
 
-/// Directory of mpi4py's tests.
+/// Returns the directory of mpi4py's tests.
 pub(crate) fn mpi4py_tests() -> PathBuf {
     home().join("mpi4py/test")
 }
 
-/// Path of a library that, when preloaded, makes idle ranks of Debian's MPICH sleep.
+/// Returns the path of a library that, when preloaded, makes idle ranks of Debian's MPICH sleep.
 pub(crate) fn patient() -> PathBuf {
     home().join("libpatient.so")
 }
 
-/// Directory in which MPICH's tests are built for an MPI.
+/// Returns the directory in which MPICH's tests are built for an MPI.
 pub(crate) fn mpich_suite(mpi: Mpi) -> PathBuf {
     home().join("mpich-tests").join(mpi.name())
 }

@@ -1,4 +1,4 @@
-//! `cargo testbed overhead`, `cargo testbed onnode` and `cargo testbed roots`: the library and its baseline, measured in one run.
+//! `cargo testbed overhead`, `cargo testbed onnode` and `cargo testbed roots`: measure the library and its baseline in the same run.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ impl Line {
     }
 }
 
-/// Runs a program `launches` times; returns each of its lines as printed by the launch with the median ratio.
+/// Runs a program `launches` times. Every launch prints a line for each comparison; returns, for each comparison, the line of the launch
+/// with the median ratio.
 fn measure(mpi: Mpi, ranks: u32, program: &str, argument: Option<&str>, launches: usize) -> Result<Vec<Line>> {
     let binary = mpi.compile(program)?;
     medians(launches, || {
@@ -37,7 +38,7 @@ fn measure(mpi: Mpi, ranks: u32, program: &str, argument: Option<&str>, launches
     })
 }
 
-/// Runs `launch` `launches` times; returns each of its lines as printed by the launch with the median ratio.
+/// Runs `launch` `launches` times. Returns, for each comparison that the program prints, the line of the launch with the median ratio.
 pub(crate) fn medians<'a>(launches: usize, launch: impl Fn() -> Launch<'a>) -> Result<Vec<Line>> {
     let mut runs: Vec<Vec<Line>> = Vec::new();
     for _ in 0..launches {
@@ -78,13 +79,14 @@ fn tell(mpi: Mpi, line: &Line, remark: &str) {
     );
 }
 
-/// Time by which a call may exceed the bare form before `overhead` fails, in nanoseconds. A ratio of two short times depends on the cores
-/// as much as on the library: between two threads of one core a cache line travels in 20 ns, and only instructions are left.
+/// Time in nanoseconds by which a call may take longer than its hand-written baseline before `overhead` fails. A ratio of two short times
+/// would be a poor limit, because it depends on the cores as much as on the library: between two threads of one core a cache line travels
+/// in 20 ns, so almost only the instructions of both count.
 const LOST: f64 = 200.0;
 
-/// Compares plans with hand-written loops (limit: a ratio of 1.05, or 30 ns), and an 8-byte allreduce on one node with a bare exchange of
-/// flags (limit: 1.3); other lines are for the record. A case above its limit is marked, and is an error if a call loses more than
-/// [`LOST`], unless `only_print` is set.
+/// Compares plans with hand-written loops (limit: a ratio of 1.05, or 30 ns more), and an 8-byte allreduce on one node with a bare
+/// exchange of flags (limit: a ratio of 1.3). All other cases have no limit. A case above its limit is marked. Unless `only_print` is set,
+/// the test fails if a marked case also takes more than [`LOST`] ns longer than its baseline.
 pub(crate) fn overhead(mpis: &[Mpi], launches: usize, only_print: bool) -> Result<()> {
     let mut lost = 0;
     let mut judge = |mpi: Mpi, line: &Line, within: bool, remark: &str| {
@@ -112,9 +114,9 @@ pub(crate) fn overhead(mpis: &[Mpi], launches: usize, only_print: bool) -> Resul
     Ok(())
 }
 
-/// Compares the library with the MPI's own collectives on one node: two ranks on two cores, then eight on two. An 8-byte allreduce must
-/// take at most 0.60 of the native time, and nothing more than 1.05; with eight ranks, at most 0.10 of the time of MPICH or Intel MPI and
-/// no more than Open MPI's.
+/// Compares the library with the MPI's own collectives on one node: two ranks on two cores, then eight ranks on two cores. With two ranks,
+/// an 8-byte allreduce may take at most 0.60 of the native time, and every other case at most 1.05. With eight ranks, every case may take
+/// at most 0.10 of the native time of MPICH and Intel MPI, and at most 1.0 of that of Open MPI.
 pub(crate) fn onnode(mpis: &[Mpi], launches: usize) -> Result<()> {
     head("collective, 2 ranks", "ours", "native");
     let mut broken = 0;
@@ -149,8 +151,8 @@ pub(crate) fn onnode(mpis: &[Mpi], launches: usize) -> Result<()> {
     Ok(())
 }
 
-/// Measures the time of a root in a broadcast, and of a contributing rank in a reduction, while the others come 5 ms late to each call: at
-/// most 2 µs more than without the library. Launches with and without the library alternate.
+/// Measures the time of a root in a broadcast, and of a contributing rank in a reduction, while the other ranks come 5 ms late to each
+/// call. This time may be at most 2 µs longer than without the library. Launches with and without the library alternate.
 pub(crate) fn roots(mpis: &[Mpi]) -> Result<()> {
     println!("{:<10} {:>5} {:<10} {:>12} {:>12}", "MPI", "ranks", "collective", "ours", "native");
     let mut above = 0;

@@ -18,7 +18,7 @@ struct Extent {
     calls: u32,
 }
 
-/// Runs the suite and prints a table; an error if anything failed.
+/// Runs the suite and prints a table; returns an error if anything failed.
 pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
     let size = match quick {
         true => Extent { alive: 300, made: 2000, calls: 5000 },
@@ -68,7 +68,8 @@ pub(crate) fn progress(mpi: Mpi, mut tell: impl FnMut(&str, &Outcome)) -> Result
     Ok(())
 }
 
-/// Test names and environments for the ways in which an MPI moves large messages within a node: by a single copy (CMA), and without.
+/// Returns test names and environments for the ways in which an MPI moves large messages within a node: with a single copy (CMA), and
+/// without.
 fn cma(mpi: Mpi) -> &'static [(&'static str, &'static [(&'static str, &'static str)])] {
     match mpi {
         Mpi::Openmpi4 => {
@@ -104,7 +105,7 @@ fn killed(mpi: Mpi) -> Result<Outcome> {
     Ok(Outcome { cases: 1, failures, seconds: outcome.seconds, talk })
 }
 
-/// Number of objects of the library in shared memory.
+/// Returns the number of objects of the library in shared memory.
 fn left_behind() -> Result<usize> {
     // The launcher may need a moment to end the other ranks.
     std::thread::sleep(Duration::from_millis(300));

@@ -8,7 +8,7 @@ use crate::mpis::Mpi;
 /// Number of lines of a failed test's output that are repeated at the end.
 const LINES: usize = 30;
 
-/// A table of results, each printed when it is known.
+/// A table of results; each result is printed as soon as it is known.
 pub(crate) struct Table {
     /// The failed tests, each with the end of its output.
     failed: Vec<String>,
@@ -39,7 +39,7 @@ impl Table {
         }
     }
 
-    /// Returns an error that repeats the failed tests, if any: the end of a long output is read first.
+    /// Returns an error that lists the failed tests again, if any, because people read the end of a long output first.
     pub(crate) fn end(self) -> Result<()> {
         if self.failed.is_empty() {
             return Ok(());

@@ -15,16 +15,16 @@ use crate::speed::median;
 /// Options of `cargo testbed watching`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Only configurations whose names contain this text, such as 4x4-500us or node2-mpich5
+    /// Measures only configurations whose names contain this text, such as 4x4-500us or node2-mpich5
     #[arg(long)]
     only: Option<String>,
-    /// Only this collective
+    /// Measures only this collective
     #[arg(long)]
     collective: Option<String>,
     /// Number of launches of each case
     #[arg(long, default_value_t = 5)]
     launches: usize,
-    /// How long `bruckner tune` may take where there is no profile
+    /// Maximum time of `bruckner tune` for a configuration that has no profile
     #[arg(long, default_value = "10m")]
     budget: String,
 }
@@ -39,7 +39,8 @@ const CASES: [(&str, &[u64]); 4] = [
 const WRONG: [f64; 2] = [10.0, 0.1];
 /// Number of calls in which online tuning must find the best algorithm.
 const CALLS: u32 = 2000;
-/// Largest acceptable ratio to the time with the right profile; [`COST`] is the largest share of time that trials may take.
+/// Largest acceptable ratio of a call's time, with a wrong profile and online tuning, to its time with the right profile; [`COST`] is the
+/// largest acceptable fraction of time that trials take.
 const NEAR: f64 = 1.10;
 const COST: f64 = 0.01;
 /// Length of a run in which the cost of trials is measured, in microseconds.
@@ -51,7 +52,8 @@ struct Way<'a> {
     watch: bool,
 }
 
-/// Returns the time of a call after `calls[0]` others, in microseconds, and the share of the total time that trials take.
+/// Runs `calls[0]` calls, then measures `calls[1]` more. Returns the time of a measured call in microseconds (median over groups of 64
+/// calls), and the fraction of the total time that trials take.
 fn took(place: &Configuration, way: &Way<'_>, case: (&str, u64), calls: [u32; 2]) -> Result<[f64; 2]> {
     let program = place.mpi.compile_plain("watching")?;
     let bruckner = root().join("target/release/bruckner");
@@ -83,7 +85,7 @@ fn wrong(profile: &Profile, times: f64) -> String {
     wrong.write()
 }
 
-/// Measures all cases and prints the results; an error where online tuning is too slow or costs too much.
+/// Measures all cases and prints the results; returns an error if online tuning is too slow or costs too much.
 pub(crate) fn run(ask: &Options) -> Result<()> {
     let mut broken = 0;
     for place in Configuration::some(ask.only.as_deref())? {
@@ -95,7 +97,7 @@ pub(crate) fn run(ask: &Options) -> Result<()> {
             std::fs::write(file, wrong(&profile, *times))?;
         }
         println!(
-            "{}: calls {} to {} in us, right profile without watching and wrong ones with it",
+            "{}: calls {} to {} in µs: right profile without online tuning; ratios: wrong profiles with online tuning",
             place.name,
             CALLS,
             2 * CALLS
@@ -138,7 +140,7 @@ pub(crate) fn run(ask: &Options) -> Result<()> {
             let part = median(parts);
             let dear = part > COST;
             broken += usize::from(dear);
-            let remark = if dear { " DEAR" } else { "" };
+            let remark = if dear { " TOO EXPENSIVE" } else { "" };
             println!("{:<15} {:>8} {calls:>8} {:>7.2} %{remark}", case.0, bytes_text(case.1), part * 100.0);
         }
     }

@@ -1,4 +1,4 @@
-//! `cargo testbed worth`: whether the verdicts of `bruckner compare` are right.
+//! `cargo testbed worth`: tests whether the verdicts of `bruckner compare` are right.
 
 use std::process::Command;
 
@@ -52,7 +52,7 @@ fn cases() -> Result<Vec<Case>> {
     ])
 }
 
-/// Compares each program `times` times; an error if more than one in ten verdicts is wrong.
+/// Compares each program `times` times; returns an error if more than one in ten verdicts is wrong.
 pub(crate) fn run(times: u32, launches: u32, only: Option<&str>) -> Result<()> {
     let mut wrong = Vec::new();
     for case in cases()?.into_iter().filter(|case| only.is_none_or(|only| case.what.contains(only))) {

@@ -9,15 +9,15 @@ pub(crate) use bruckner_config::parse_bytes;
 use bruckner_schedule::{Collective, Counts, Order, Rank, Topology};
 use clap::Args;
 
-/// Size of the problem.
+/// Size of a collective call, and options that belong to it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Sizes {
-    /// Bytes of each rank's block (allgather), of the vector (allreduce, bcast, reduce), of each rank's result (reduce_scatter), or from
-    /// one rank to each other (alltoall)
+    /// Bytes of each rank's block (allgather), of the vector (allreduce, bcast, reduce), of each rank's result (reduce_scatter), or that
+    /// each rank sends to each other rank (alltoall)
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_bytes)]
     pub(crate) bytes: u64,
-    /// Number of 8-byte elements in each rank's block, such as 2,0,3,1; or `local` for an alltoallv, where each rank has only its own
-    /// sizes
+    /// Number of 8-byte elements in each rank's block, such as 2,0,3,1; or `local` for an alltoallv, where each rank knows only the sizes
+    /// of the blocks that it sends and receives
     #[arg(long, value_name = "LIST", conflicts_with = "bytes")]
     pub(crate) counts: Option<String>,
     /// Root of a bcast or reduce
@@ -109,7 +109,7 @@ impl Sizes {
     }
 }
 
-/// Algorithm used where the user names none.
+/// Returns the algorithm that `bruckner verify` uses if the user names none.
 pub(crate) fn default_algorithm(collective: &str) -> &'static str {
     match collective {
         "bcast" | "barrier" => "sparbit",

@@ -1,4 +1,4 @@
-//! `bruckner verify all`: verifies the whole catalogue on all cores.
+//! `bruckner verify all`: verifies the whole catalogue, the fixed list of tasks with algorithms, on all cores.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -15,7 +15,8 @@ use crate::bar::bar;
 use crate::compiled;
 use crate::found::VerifyResult;
 
-/// Returns the entries for 1 to `max_ranks` ranks, the largest first, because they take longest.
+/// Returns the catalogue's entries for 1 to `max_ranks` ranks, those with most ranks first because they take longest: every entry if
+/// `whole` is set, otherwise a sample.
 fn all(max_ranks: u32, whole: bool) -> Vec<Entry> {
     (1..=max_ranks).rev().flat_map(if whole { list } else { entries }).collect()
 }
@@ -41,8 +42,8 @@ pub(crate) fn listing(max_ranks: u32, whole: bool) -> VerifyResult {
     VerifyResult { text, json: all.into(), holds: true }
 }
 
-/// Verifies an entry as schedule, as lowered program, and (if it shares memory) as program on messages only. Returns the number of
-/// programs verified, or the first violation.
+/// Verifies the schedule of an entry, the program lowered from it, and, if the algorithm shares memory, the program lowered to messages
+/// only. Returns the number of programs verified, or the first violation.
 fn verify_entry(entry: &Entry) -> Result<u64, String> {
     let schedule = plan(&entry.task, &entry.expression).map_err(|refusal| refusal.to_string())?.schedule();
     let mut programs = vec![("schedule", schedule.flatten()), ("program", lower(&schedule, OnNode::Segment))];
@@ -76,7 +77,7 @@ fn verify_compiled(entry: &Entry) -> Result<u64, String> {
     Ok(all.len() as u64)
 }
 
-/// Verifies the schedules of the catalogue, or its compiled programs if `compiled`.
+/// Verifies the schedules of the catalogue and the programs lowered from them, or its compiled programs if `compiled` is set.
 pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> VerifyResult {
     let judge = if compiled { verify_compiled } else { verify_entry };
     let entries = all(max_ranks, whole);

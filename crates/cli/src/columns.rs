@@ -19,7 +19,7 @@ pub(crate) fn numbers(head: impl Into<String>) -> Column {
     Column { head: head.into(), is_number: true }
 }
 
-/// Width in characters: the value of `COLUMNS`, else the width of the terminal; `None` if neither exists.
+/// Returns the width of the output in characters: the value of `COLUMNS`, else the width of the terminal; `None` if neither exists.
 pub(crate) fn terminal() -> Option<usize> {
     let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let terminal = || console::Term::stdout().size_checked().map(|(_, columns)| columns.into());

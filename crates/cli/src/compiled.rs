@@ -25,13 +25,14 @@ pub(crate) struct BoundProgram {
     limits: Limits,
     compiled: Vec<Arc<Compiled>>,
     pub(crate) deeds: Vec<BoundActions>,
-    /// Position of the user's input and output buffers on each rank: apart or in place.
+    /// For each rank, whether the user's input and output are separate buffers or the same buffer.
     users: Vec<BufferPlacement>,
     claims: Claims,
 }
 
 impl BoundProgram {
-    /// Reads the bound actions back as a program; an action that cannot be read back is an error.
+    /// Converts the bound actions of all ranks back to a program that the verifier can check. An action that cannot be converted is an
+    /// error.
     pub(crate) fn read(&self) -> Result<Program, String> {
         let (problem, topology, limits) = (&self.problem, &self.topology, &self.limits);
         let ranks = (0..problem.ranks).map(Rank).map(|rank| {
@@ -50,13 +51,15 @@ impl BoundProgram {
     }
 }
 
-/// Limits that force one data layout on small programs. `DENSE`: contiguous chunks, receives posted first. `SPREAD`: a cache line for each
-/// chunk, sends first. `BESIDE_FLAGS`: data on the cache lines of flags, and only some messages short enough to be sent first.
+/// Size limits that make the runtime use one data layout and one order of messages, also for small programs. `DENSE`: contiguous chunks,
+/// receives posted first. `SPREAD`: a cache line for each chunk, sends first. `BESIDE_FLAGS`: data on the cache lines of flags, and only
+/// some messages short enough to be sent first.
 const DENSE: Limits = Limits { beside: 0, spread: 0, chunks: 0, short: 0 };
 const SPREAD: Limits = Limits { beside: 0, spread: SPREAD_CHUNK_BYTES, chunks: u64::MAX, short: usize::MAX };
 const BESIDE_FLAGS: Limits = Limits { beside: FLAG_DATA_BYTES, spread: 0, chunks: 0, short: 1 };
 
-/// Returns the run-time program of an entry with local sizes (alltoallv), read back from its compiled steps.
+/// Returns the run-time program of an entry in which each rank knows only its own sizes (alltoallv), converted back from its compiled
+/// steps.
 pub(crate) fn sized(entry: &Entry) -> Result<Program> {
     let Entry { task, expression } = entry;
     let plan = plan(task, expression).map_err(|refusal| anyhow!("{refusal}"))?;
@@ -68,8 +71,8 @@ pub(crate) fn sized(entry: &Entry) -> Result<Program> {
     Ok(program)
 }
 
-/// Compiles an entry on segments and on messages, and binds it in every data layout, to its own sizes and to sizes that give equal pieces.
-/// Each result comes with a description of its form.
+/// Compiles an entry for shared-memory segments and for messages only, and binds each program in every data layout: to the entry's own
+/// sizes, and to sizes that divide into equal pieces. Returns each bound program with a description.
 pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, BoundProgram)>> {
     let Entry { task, expression } = entry;
     let plan = plan(task, expression).map_err(|refusal| anyhow!("{refusal}"))?;
@@ -130,7 +133,8 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, BoundProgram)>> {
     Ok(found)
 }
 
-/// Returns the buffer positions on a rank for a user who passes `MPI_IN_PLACE`: in place if the plan allows that, otherwise apart.
+/// Returns the placement of a rank's buffers if the user passes `MPI_IN_PLACE`: the same buffer if the plan allows that, otherwise
+/// separate buffers.
 fn in_place(problem: &Problem, compiled: &Compiled) -> BufferPlacement {
     let allowed = match problem.collective {
         // In place, the input is one block of the output.
@@ -142,13 +146,14 @@ fn in_place(problem: &Problem, compiled: &Compiled) -> BufferPlacement {
     if allowed { BufferPlacement::InPlace } else { BufferPlacement::Separate }
 }
 
-/// Returns the run-time programs of the reference cases with local sizes (alltoallv).
+/// Returns the run-time programs of the reference cases in which each rank knows only its own sizes (alltoallv).
 pub(crate) fn sized_probes() -> Result<Vec<Program>> {
     let probes = selftest::tasks().into_iter().filter(|probe| probe.task.counts == Counts::Local);
     probes.map(|probe| sized(&Entry { task: probe.task, expression: probe.expression })).collect()
 }
 
-/// Makes `wanted` small random errors in the compiled reference cases and verifies each mutant. Calls `on` with the number done so far.
+/// Makes `wanted` variants of the compiled reference cases with one small random error each (mutants), and verifies each. Calls `on` with
+/// the number of mutants verified so far. Returns the outcomes by kind of error.
 pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result<BTreeMap<Mutation, Tally>> {
     let mut subjects = Vec::new();
     for probe in selftest::tasks() {
@@ -203,7 +208,7 @@ mod tests {
     use super::*;
     use bruckner_algorithms::Task;
 
-    /// Regression test: posting short sends before receives before long sends once gave wrong sums.
+    /// Regression test: posting first short sends, then receives, then long sends once gave wrong sums.
     #[test]
     fn the_old_order_of_posts_is_refused() {
         let task = Task::new(Collective::Allreduce, "2x1".parse().unwrap()).counts(Counts::Equal(162));

@@ -17,8 +17,8 @@ const LIBRARY: &str = "libbruckner.so";
 ///
 /// Put it between the launcher and the program: `mpirun -n 4 bruckner exec ./app`, `srun bruckner exec ./app`. This works with every
 /// launcher, on one node and on several. If the launcher starts a script, put `bruckner exec` before the program inside the script: on
-/// several nodes a script might drop the library on some ranks, so all calls would be passed through to the MPI. The library is the one
-/// beside this command, in ../lib beside it, or the one given by --library.
+/// several nodes a script might drop the library on some ranks, so all calls would be passed through to the MPI. The library is searched
+/// in the directory of this command and in ../lib, ../lib64 and ../lib/bruckner beside it, unless --library gives its path.
 #[derive(Args)]
 pub(crate) struct Exec {
     /// Assert that PROGRAM, a script or wrapper, passes LD_PRELOAD on to the real program on every rank

@@ -32,24 +32,23 @@ pub(crate) struct Explain {
     topology: Topology,
     #[command(flatten)]
     sizes: Sizes,
-    /// Algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares every algorithm (as table or JSON). Without
-    /// it: the algorithm that the library would choose here, and why
+    /// Algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares every algorithm (as table or JSON). Default:
+    /// the algorithm that the library would choose here, with the reason
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
-    /// Compare with the functions of this MPI on the default machine model. Without it, the profile of this machine is used, if there is
-    /// one
+    /// Choose as on this MPI, with its default machine model. Default: the profile of this machine, if there is one
     #[arg(long, value_enum, value_name = "MPI", conflicts_with = "algorithm")]
     mpi: Option<MpiVendor>,
     /// Profile of the machine that the library would run on
     #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "mpi"])]
     profile: Option<PathBuf>,
-    /// Show only this rank; required for the table, the stages and large numbers of ranks
+    /// Show only this rank; required for the formats table and stages, and above 4096 ranks
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Show the lowered program instead of the schedule (text only)
+    /// Show the program that the schedule is lowered to, instead of the schedule (text only)
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "segment")]
     lowered: Option<Lowered>,
     /// Write to FILE instead of standard output
@@ -61,13 +60,13 @@ pub(crate) struct Explain {
 enum Format {
     /// Text in the schedule language
     Text,
-    /// The STAGE, FRAC, TO, FROM listing of the Jocksch paper (factorizations such as '8(-1 1 1 1)')
+    /// STAGE, FRAC, TO, FROM listing as in the paper by Jocksch et al.; only for factorizations such as '8(-1 1 1 1)'
     Stages,
     /// One line for each operation, then the totals with the lower bounds
     Table,
     /// JSON
     Json,
-    /// SimGrid trace of one rank, or with -o DIRECTORY a file for each rank; ranks of a node exchange messages
+    /// SimGrid trace of one rank, or with -o DIRECTORY a file for each rank; ranks of a node exchange messages instead of sharing memory
     Ti,
 }
 
@@ -77,7 +76,7 @@ enum MpiVendor {
     Openmpi,
     /// MPICH
     Mpich,
-    /// Intel MPI, or any MPI for which no measurements exist
+    /// Intel MPI, and every other MPI
     Other,
 }
 
@@ -99,7 +98,8 @@ pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
     Ok(profile)
 }
 
-/// Returns the knowledge in a profile, assuming that the library runs on the MPI for which the profile was made.
+/// Returns what the selection of algorithms knows from a profile, assuming that the library runs on the MPI for which the profile was
+/// made.
 fn knowledge_of(profile: Profile) -> Knowledge {
     let mpi = profile.provenance.mpi.clone();
     profile.knowledge(&mpi).0
@@ -107,7 +107,7 @@ fn knowledge_of(profile: Profile) -> Knowledge {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Lowered {
-    /// Ranks of a node share a segment
+    /// Ranks of a node exchange data through a shared-memory segment
     Segment,
     /// Ranks of a node exchange messages
     Messages,

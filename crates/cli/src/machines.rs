@@ -12,7 +12,7 @@ use crate::{Answer, print};
 /// List the machine models that come with `bruckner simulate`, or show one with the source of every number
 #[derive(Args)]
 pub(crate) struct Machines {
-    /// Show all numbers of this machine, or of a profile in TOML: a starting point for a profile of your own
+    /// Show all numbers of this machine, or of a profile in a .toml file; the output can be the start of your own profile
     name: Option<String>,
     /// Print JSON; times are in seconds
     #[arg(long)]
@@ -49,10 +49,10 @@ impl Machines {
 /// Row of the list of machines.
 struct MachineRow {
     machine: Machine,
-    /// Latency of 8 bytes in seconds: `far` to another node, `near` within a node.
+    /// Time of an 8-byte message in seconds: `far` between nodes, `near` within a node.
     far: f64,
     near: Option<f64>,
-    /// Maximum injection rate of a node, in bytes per second.
+    /// Bytes per second that all ranks of a node together can send to other nodes in long messages, if limited.
     rate: Option<f64>,
 }
 

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The verifier allocates very many small lists: mimalloc saves a fifth of its time.
+/// Memory allocator of the command: mimalloc. The verifier allocates very many small lists, and takes a fifth less time with it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -55,7 +55,7 @@ enum Command {
     Simulate(simulate::Simulate),
     /// List the machine models that come with `simulate`
     Machines(machines::Machines),
-    /// Measure the cost of messages and shared memory here, as the profile of a machine
+    /// Measure the costs of messages and shared memory on this machine, and write them as its profile
     Probe(probe::Probe),
     Tune(tune::Tune),
     /// Diagnose the MPI, the topology and the settings, alone or under mpirun

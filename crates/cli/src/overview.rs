@@ -15,7 +15,7 @@ use crate::table::{apart, elements};
 /// Above this number of ranks, only the ranks of three nodes are planned.
 const MANY: u32 = 2048;
 
-/// Nodes whose ranks are planned: all, or the first, a middle and the last one of a large topology.
+/// Returns the nodes whose ranks are planned: all, or the first, a middle and the last one of a large topology.
 fn nodes(topology: &Topology) -> Vec<u32> {
     let nodes = topology.regions(Level::NODE);
     let mut looked_at = if topology.ranks() > MANY { vec![0, nodes / 2, nodes - 1] } else { (0..nodes).collect() };
@@ -57,11 +57,12 @@ impl Traffic {
     }
 }
 
-/// Row of the table: rounds of the busiest rank, traffic between nodes as `[busiest rank, busiest node]`, and properties.
+/// Row of the table: rounds of the busiest rank, messages and bytes between nodes as `[of the busiest rank, of the busiest node]`, and
+/// properties.
 struct Line {
     rounds: u64,
     messages: [u64; 2],
-    /// `None` where each rank has only its own sizes (alltoallv).
+    /// Bytes between nodes; `None` if each rank knows only its own sizes (alltoallv).
     bytes: Option<[u64; 2]>,
     /// For reductions: whether all ranks get the same bits, and whether operands are combined in rank order.
     properties: Option<[bool; 2]>,
@@ -129,7 +130,7 @@ impl Line {
     }
 }
 
-/// Rows of all algorithms; for an algorithm that does not fit, the reason instead.
+/// Table of all algorithms of a task. An algorithm that does not fit the task has an error instead of a row.
 pub(crate) struct Overview {
     task: Task,
     least: Line,

@@ -24,10 +24,10 @@ pub(crate) struct Plot {
     /// Kind of picture
     #[arg(long, value_enum, default_value_t = Kind::Time)]
     kind: Kind,
-    /// Draw the speedup of our best contender against the value of a label, such as delay, instead of against size
+    /// Draw the speedup of the library's fastest contender against the value of a label, such as delay, instead of against size
     #[arg(long, value_name = "LABEL", conflicts_with = "kind")]
     against: Option<String>,
-    /// Kind of timing
+    /// Method of timing
     #[arg(long, value_enum, default_value_t = Which::Barrier)]
     look: Which,
     /// Confidence level of the intervals of ratios
@@ -47,9 +47,9 @@ enum Kind {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// From a barrier to the end of the last rank
+    /// Time of single calls, from a barrier until the last rank is done
     Barrier,
-    /// Time per call of calls back to back
+    /// Time per call of many calls without a barrier between them
     BackToBack,
 }
 

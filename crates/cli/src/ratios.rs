@@ -1,4 +1,5 @@
-//! `bruckner simulate … --ratios`: at which ratios of inter-node to intra-node latency node-aware algorithms pay.
+//! `bruckner simulate … --ratios`: finds the ratios of inter-node to intra-node latency at which node-aware algorithms are faster than
+//! others.
 
 use anyhow::{Result, ensure};
 use bruckner_algorithms::catalogue::kinds;
@@ -11,7 +12,7 @@ use serde_json::json;
 
 use crate::columns;
 
-/// Speedup of the best node-aware algorithm over the best other algorithm, for each ratio of latencies.
+/// For one collective and size: the speedup of the best node-aware algorithm over the best other algorithm at each ratio of latencies.
 pub(crate) struct Gain {
     pub(crate) collective: String,
     pub(crate) bytes: u64,
@@ -147,7 +148,7 @@ pub(crate) fn figure(title: String, ratios: &[f64], gains: &[Gain]) -> Figure {
 /// Collectives simulated for `bruckner simulate all --ratios`.
 pub(crate) const COLLECTIVES: [&str; 4] = ["allgather", "allreduce", "reduce_scatter", "alltoall"];
 
-/// Title of the figure.
+/// Returns the title of the figure of speedups.
 pub(crate) fn title(machine: &Machine, topology: &Topology) -> String {
     format!(
         "Speedup of the best node-aware algorithm over the best other: {topology}, {} with scaled inter-node latency",

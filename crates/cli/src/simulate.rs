@@ -42,8 +42,8 @@ pub(crate) struct Simulate {
     /// Instead of simulating, compute the cost of rank 0 by this formula
     #[arg(long, value_enum, value_name = "MODEL")]
     model: Option<Formula>,
-    /// Speedup of the best node-aware algorithm over the best other, for these ratios of inter-node to intra-node latency; separate
-    /// several by commas
+    /// Instead, show the speedup of the best node-aware algorithm over the best other one for these ratios of inter-node to intra-node
+    /// latency; separate several by commas
     #[arg(long, value_name = "R", value_delimiter = ',', conflicts_with_all = ["model", "algorithm"])]
     ratios: Vec<f64>,
     /// Print JSON; times are in seconds
@@ -60,9 +60,9 @@ enum Formula {
     Postal,
     /// Latency and rate by distance: network, node or socket
     Locality,
-    /// As locality, with the maximum injection rate of a node
+    /// As `locality`, but a node has a maximum rate at which its ranks together send
     MaxRate,
-    /// LogGP: overheads of starting and finishing messages, and the gap between two
+    /// LogGP: overheads of starting and finishing a message, and the gap between two messages
     Loggp,
 }
 

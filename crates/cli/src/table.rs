@@ -17,9 +17,9 @@ pub(crate) struct Totals {
     pub(crate) ports: u32,
     /// Number of messages sent between regions of each level; the last entry counts messages within the innermost region.
     pub(crate) messages: Vec<u64>,
-    /// Elements sent, with the same indices as `messages`; `None` where each rank has only its own sizes (alltoallv).
+    /// Elements sent, with the same indices as `messages`; `None` if each rank knows only its own sizes (alltoallv).
     pub(crate) sent: Option<Vec<u64>>,
-    /// Elements received; `None` where each rank has only its own sizes (alltoallv).
+    /// Elements received; `None` if each rank knows only its own sizes (alltoallv).
     pub(crate) received: Option<u64>,
 }
 

@@ -30,12 +30,12 @@ pub(crate) struct Verify {
     /// With `all`: maximum number of ranks
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..=4096))]
     max_ranks: u32,
-    /// With `all` and --catalogue: above 24 ranks, take every entry for every number of ranks, instead of a sample that varies with the
-    /// number
+    /// With `all` and --catalogue: take every entry of the catalogue also above 24 ranks, instead of a different sample for each number of
+    /// ranks
     #[arg(long)]
     whole: bool,
-    /// With `all`: verify the compiled steps that really run, read back from their addresses, for several sizes each; with --self-test:
-    /// make the errors in those steps
+    /// With `all`: verify the compiled programs, which are what runs, for several sizes each; with --self-test: make the errors in
+    /// compiled programs
     #[arg(long)]
     compiled: bool,
     /// Print the catalogue for up to --max-ranks ranks: one task and algorithm per line
@@ -52,7 +52,8 @@ pub(crate) struct Verify {
     /// Test the verifier: make N small errors in correct programs and check that each is found [default N: 20000]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with = "what")]
     self_test: Option<u64>,
-    /// Test the verifier: make N random programs and check that the interpreter agrees on each [default N: 20000]
+    /// Test the verifier: make N random programs, and check that it accepts each and that the interpreter gets right results [default N:
+    /// 20000]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with_all = ["what", "self_test"])]
     random: Option<u64>,
     /// Random seed of --self-test and --random
@@ -117,7 +118,7 @@ impl Verify {
 /// Maximum number of ranks for one proof: a proof runs all ranks together, and takes long above this number.
 const MOST_RANKS: u32 = 1024;
 
-/// Verifies each task as schedule and as lowered programs, on segments and on messages.
+/// Verifies the schedule of each task and the programs lowered from it, for segments and for messages.
 fn verify_all(probes: Vec<ReferenceCase>) -> Result<VerifyResult> {
     let (mut verified, mut refused) = (0, 0);
     let (mut text, mut all) = (String::new(), Vec::new());
@@ -182,14 +183,14 @@ fn in_json(program: &Program, report: &Verification, lines: &[Option<u32>]) -> V
     })
 }
 
-/// Returns the maximum over ranks of the messages sent, and of those sent between nodes.
+/// Returns the maximum over ranks of the number of messages sent, and of the number of messages sent to other nodes.
 fn busiest(report: &Verification) -> [u64; 2] {
     let most = |of: fn(&Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
     [most(|traffic| traffic.messages.iter().sum()), most(Traffic::internode_messages)]
 }
 
-/// Verifies a program. On a single node it is also verified in a sequence on one segment: three times in a row, then another program, then
-/// itself again.
+/// Verifies a program. A program on a single node is also verified in a sequence of executions on one segment: three of this program, one
+/// of another program, and one more of this program.
 fn verify_repeated(task: &Task, program: &Program) -> Result<Verification> {
     let report = verify(program);
     if !report.is_correct() || task.topology.regions(Level::NODE) > 1 || task.topology.ranks() < 2 {
@@ -244,9 +245,10 @@ fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<VerifyResult> {
     if compiled {
         let tallies = compiled::mutants(wanted, seed, on)?;
         bar.finish_and_clear();
-        // Many mutants of compiled steps are equivalent, because much may run in another order or be repeated: hence 25 %.
+        // Many changes of compiled steps change no result, because steps may run in another order or be repeated; hence the limit of 25 %.
         let whole = summarise(&tallies, wanted, seed, 25.0);
-        // Programs with local sizes (alltoallv) run as single instructions, so their mutants change instructions.
+        // Programs in which each rank knows only its own sizes (alltoallv) are executed instruction by instruction, so the errors are made
+        // in instructions.
         let wanted = wanted.div_ceil(10);
         let tallies = selftest::mutants_of(&compiled::sized_probes()?, wanted, seed, |_| ());
         let sized = summarise(&tallies, wanted, seed, 5.0);
@@ -261,7 +263,8 @@ fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<VerifyResult> {
     Ok(summarise(&tallies, wanted, seed, 5.0))
 }
 
-/// Reports the outcome of mutants by kind. The test fails if `percents` or more of a kind are equivalent: such a kind tests little.
+/// Summarises the outcomes of mutants by kind of error. The self-test fails if `percents` % or more of the mutants of a kind are
+/// equivalent to the correct program, because such a kind tests little.
 fn summarise<K: Ord + std::fmt::Display>(
     tallies: &BTreeMap<K, Tally>,
     wanted: u64,

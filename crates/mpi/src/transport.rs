@@ -77,6 +77,8 @@ impl MpiTransport {
             if requests.get(at) != null {
                 // SAFETY: the request is valid and complete.
                 unsafe { (self.mpi.f.request_free)(requests.at(at)) };
+                // A persistent request is created again when it is needed.
+                requests.made[at] = false;
             }
         }
         all

@@ -18,7 +18,7 @@
 #include <stddef.h>
 
 /*
- A plan: a collective bound to its buffers.
+ A plan: a collective bound to its buffers, which can be run many times.
  */
 typedef struct bruckner_plan bruckner_plan;
 
@@ -28,7 +28,7 @@ extern "C" {
 
 /*
  Initialises the library. Collective over MPI_COMM_WORLD, after MPI_Init. Without this call, each communicator other than MPI_COMM_WORLD
- gets an internal communicator of its own, and only the first 64 of them are handled.
+ gets an internal communicator of its own, and the library handles calls only on the first 64 such communicators.
  */
 int bruckner_init(void);
 
@@ -38,8 +38,8 @@ int bruckner_init(void);
 int bruckner_finalize(void);
 
 /*
- Sets the algorithms to use on a communicator from now on, for example "allreduce=locality(node); allgather=sparbit". Collective, with
- the same text on all ranks.
+ Sets the algorithms of a communicator from now on, for example "allreduce=locality(node); allgather=sparbit". Collective; all ranks
+ must pass the same text.
 
  # Safety
  `comm` is a valid communicator and `rules` a C string.
@@ -48,8 +48,8 @@ int bruckner_set_algorithms(MPI_Comm comm,
                             const char *rules);
 
 /*
- Overrides the topology of a communicator from now on, for example with "4,4,1" or "2x2:cyclic"; for tests and experiments. Collective,
- with the same text on all ranks. Ranks that are declared to share a node must really share one.
+ Replaces the topology of a communicator from now on, for example by "4,4,1" or "2x2:cyclic"; for tests and experiments. Collective; all
+ ranks must pass the same text. Ranks that the text places on one node must really share a node.
 
  # Safety
  `comm` is a valid communicator and `topology` a C string.
@@ -58,8 +58,8 @@ int bruckner_set_topology(MPI_Comm comm,
                           const char *topology);
 
 /*
- Writes to `algorithm` which algorithm last ran a collective (for example "allreduce") on a communicator: an expression, "native", or an
- empty string if there was no call yet. Does not communicate.
+ Writes to `algorithm` the algorithm that last ran a collective (for example "allreduce") on a communicator: an expression, "native", or
+ an empty string if the collective was not called yet. Does not communicate.
 
  # Safety
  `comm` is a valid communicator, `collective` a C string, and `algorithm` has room for `length` bytes.
@@ -70,7 +70,7 @@ int bruckner_algorithm(MPI_Comm comm,
                        size_t length);
 
 /*
- Writes the version of the MPI that is used, and its family ("MPICH", "Open MPI", "MPI-5 ABI").
+ Writes the version of the MPI in use, and its family ("MPICH", "Open MPI" or "MPI-5 ABI").
 
  # Safety
  `version` has room for `version_length` bytes, and `family` for `family_length` bytes.
@@ -78,8 +78,8 @@ int bruckner_algorithm(MPI_Comm comm,
 int bruckner_about(char *version, size_t version_length, char *family, size_t family_length);
 
 /*
- Writes to `value` the value that the library has for the constant `name` of mpi.h; for tests. Returns 4 if the library has no such
- constant.
+ Writes to `value` the value of the constant `name` of mpi.h that the library uses; for tests. Returns 4 if the library does not know
+ the constant.
 
  # Safety
  `name` is a C string, and `value` has room for a long long.
@@ -378,12 +378,13 @@ int bruckner_barrier_init(MPI_Comm comm,
                           struct bruckner_plan **plan);
 
 /*
- Starts a plan. It is active until bruckner_wait returns or bruckner_test reports that it is done; an active plan may be neither started
- nor freed, even if it is complete on this rank. Free the plan before its communicator. Ranks may start different plans in different
- orders, except plans that use the MPI's own collectives (bruckner_plan_is_native): all ranks start those in the same order.
+ Starts a plan. The plan is active until bruckner_wait returns or bruckner_test reports that it is done. An active plan must not be
+ started again or freed, even if this rank has no more work to do for it. Free a plan before its communicator. Ranks may start different
+ plans in different orders. Exception: plans that use the MPI's own collectives (bruckner_plan_is_native) must be started in the same
+ order on all ranks.
 
  # Safety
- `plan` is a valid plan, and nothing else uses its buffers until it is done.
+ `plan` is a valid plan, and nothing else uses its buffers until the plan is done.
  */
 int bruckner_start(struct bruckner_plan *plan);
 
@@ -396,7 +397,7 @@ int bruckner_start(struct bruckner_plan *plan);
 int bruckner_plan_is_native(const struct bruckner_plan *plan, int *native);
 
 /*
- Advances all started plans without waiting, and stores in `done` whether this one is done: 1 if so, otherwise 0.
+ Advances all started plans without waiting, and stores in `done` whether `plan` is done: 1 if so, otherwise 0.
 
  # Safety
  `plan` is a valid plan; `done` points to an int or is null.
@@ -405,7 +406,7 @@ int bruckner_test(struct bruckner_plan *plan,
                   int *done);
 
 /*
- Waits until a plan is done, and meanwhile advances all other plans that are started.
+ Waits until a plan is done. All other started plans advance meanwhile.
 
  # Safety
  `plan` is a valid plan.
@@ -416,7 +417,7 @@ int bruckner_wait(struct bruckner_plan *plan);
  Starts a plan and waits until it is done; cheaper than bruckner_start followed by bruckner_wait.
 
  # Safety
- The requirements of bruckner_start apply.
+ `plan` is a valid plan, and nothing else uses its buffers until this function returns.
  */
 int bruckner_run(struct bruckner_plan *plan);
 
@@ -429,12 +430,12 @@ int bruckner_run(struct bruckner_plan *plan);
 int bruckner_free(struct bruckner_plan **plan);
 
 /*
- Returns the text of an error code; never null.
+ Returns the text of an error code. Never returns null.
  */
 const char *bruckner_error_text(int code);
 
 /*
- Returns the text of the last error in this thread; valid until the next error in this thread.
+ Returns the text of the last error in this thread. The text is valid until the next error in this thread.
  */
 const char *bruckner_last_error(void);
 

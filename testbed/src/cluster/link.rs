@@ -43,7 +43,8 @@ struct Count {
     frames: u64,
     bytes: u64,
     dropped: u64,
-    /// Time in transit of each of the first million frames, in ns; `late` is the time by which each missed its due time.
+    /// Time in transit of each of the first million frames, in ns; `late` holds the times by which these frames came later than they were
+    /// due.
     way: Vec<u32>,
     late: Vec<u32>,
 }
@@ -94,7 +95,8 @@ pub(crate) fn run(devices: &[String], wire: &Wire) -> Result<()> {
 struct Switch<'a> {
     wire: &'a Wire,
     began: Instant,
-    /// Time until which each port is busy with frames out of its node; `into` is that of frames into its node.
+    /// Time until which each port is busy sending frames of its node; `into` is the time until which it is busy delivering frames to its
+    /// node.
     out: Vec<Instant>,
     into: Vec<Instant>,
     /// Bytes queued for each port.

@@ -61,7 +61,7 @@ impl Shape {
         Ok(ShapeText::try_parse_from(std::iter::once(&"shape").chain(options))?.shape)
     }
 
-    /// Number of ranks on each node.
+    /// Returns the number of ranks on each node.
     pub(crate) fn ranks(&self) -> Vec<u32> {
         match &self.nodes {
             Nodes::Alike(count) => vec![self.ppn; *count as usize],
@@ -69,7 +69,7 @@ impl Shape {
         }
     }
 
-    /// Checks that such a cluster is possible.
+    /// Checks that a cluster of this shape is possible.
     fn check(&self) -> Result<()> {
         let count = match &self.nodes {
             Nodes::Alike(count) => *count as usize,
@@ -86,7 +86,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Number of ranks on all nodes.
+    /// Returns the number of ranks on all nodes.
     fn total(&self) -> u32 {
         self.ranks().iter().sum()
     }
@@ -174,7 +174,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Configuration of a node's network interface, as lines for `ip`.
+    /// Returns the configuration of a node's network interface, as lines for `ip`.
     fn configuration(&self, node: usize, device: &str) -> String {
         let hardware = |node| link::address(node).map(|byte| format!("{byte:02x}")).join(":");
         let mut lines = format!(
@@ -213,7 +213,7 @@ impl Cluster {
         self.place.join(if open_mpi { "hosts-openmpi" } else { "hosts" })
     }
 
-    /// The beginning of a command line that starts a program on all ranks, from the first node.
+    /// Returns the beginning of a command line that starts a program on all ranks, from the first node.
     pub(crate) fn launch(&self, mpi: Mpi) -> Command {
         let mut inner = mpi.command(mpi.launcher());
         let (agent, hosts) = (self.agent(), self.hosts(mpi.is_open_mpi()));
@@ -238,7 +238,7 @@ impl Cluster {
                 inner.args(["-launcher", "ssh", "-launcher-exec", &agent, "-f", &hosts]);
             }
         }
-        // Namespaces share a machine, which UCX would detect, and then bypass the wire.
+        // UCX would detect that all namespaces are on one machine, and bypass the emulated link.
         if matches!(mpi, Mpi::Mpich4 | Mpi::Mpich5 | Mpi::MpichAbi) {
             inner.env("UCX_TLS", "tcp,self").env("FI_PROVIDER", "tcp");
         }
@@ -260,12 +260,12 @@ impl Cluster {
         command
     }
 
-    /// Number of ranks on all nodes.
+    /// Returns the number of ranks on all nodes.
     pub(crate) fn ranks(&self) -> u32 {
         self.shape.total()
     }
 
-    /// Ends all processes on nodes that are lost by now, and adds these nodes to `lost`.
+    /// Ends all processes on nodes whose time of loss has come, and adds these nodes to `lost`.
     pub(crate) fn end_lost_nodes(&self, lost: &mut Vec<usize>) {
         for node in &self.shape.wire.lost_nodes {
             if self.began.elapsed() >= node.after && !lost.contains(&node.node) {
@@ -308,7 +308,8 @@ impl Cluster {
         self.names.iter().for_each(|name| end_all_in(name));
     }
 
-    /// Runs a command, loses nodes at their times, and ends the command on an interrupt; returns its exit code.
+    /// Runs a command and returns its exit code. Meanwhile, ends all processes on a node when its time of loss comes, and ends the command
+    /// on an interrupt.
     fn run_and_lose_nodes(&self, command: &mut Command) -> Result<i32> {
         let mut child = command.spawn().with_context(|| format!("{:?} does not start", command.get_program()))?;
         let (mut lost, mut asked) = (Vec::new(), None);
@@ -335,7 +336,7 @@ impl Cluster {
     }
 }
 
-/// A command of `bruckner` followed by a launcher's command line, with some settings on all ranks.
+/// Returns a command of `bruckner` followed by a launcher's command line, with some settings on all ranks.
 pub(crate) fn command(name: &str, launcher: &Command, ask: &[String], settings: &[String]) -> Command {
     let mut command = Command::new(root().join("target/release/bruckner"));
     command.arg(name).args(ask);
@@ -369,7 +370,7 @@ fn remove(name: &str) {
     let _ = std::fs::remove_dir_all(Path::new("/etc/netns").join(name));
 }
 
-/// Removes nodes of processes that were killed before they could do so.
+/// Removes emulated nodes that testbed processes left behind because they were killed.
 fn take_down_what_was_left() -> Result<()> {
     let listed = Command::new("ip").args(["netns", "list"]).output().context("ip does not start")?;
     for line in String::from_utf8_lossy(&listed.stdout).lines() {

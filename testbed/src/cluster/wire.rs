@@ -36,12 +36,12 @@ pub(crate) struct Lost {
 }
 
 impl Wire {
-    /// Time for which a frame of `bytes` bytes occupies a port.
+    /// Returns the time for which a frame of `bytes` bytes occupies a port.
     pub(crate) fn takes(&self, bytes: usize) -> Duration {
         Duration::from_nanos((bytes as u64 * 8).saturating_mul(1_000_000_000) / self.rate.max(1))
     }
 
-    /// Delay between two nodes.
+    /// Returns the delay between two nodes.
     pub(crate) fn delay(&self, from: usize, to: usize) -> Duration {
         match (self.rack, self.rack_delay) {
             (Some(rack), Some(more)) if from / rack.max(1) != to / rack.max(1) => self.delay + more,
@@ -60,7 +60,7 @@ impl Wire {
         })
     }
 
-    /// The network as command-line options.
+    /// Returns the network as command-line options.
     pub(crate) fn options(&self) -> Vec<String> {
         let mut options = vec![format!("--delay={}ns", self.delay.as_nanos()), format!("--rate={}bit", self.rate)];
         if let (Some(rack), Some(delay)) = (self.rack, self.rack_delay) {

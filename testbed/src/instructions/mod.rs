@@ -1,5 +1,5 @@
-//! `cargo testbed instructions`: how many instructions planning and repeated calls take, counted by valgrind, beside the figures recorded
-//! in `testbed/instructions.toml`. Counts do not depend on how busy a machine is.
+//! `cargo testbed instructions`: counts with valgrind the instructions that planning and repeated calls take, and compares them with the
+//! counts recorded in `testbed/instructions.toml`. Counts do not depend on how busy a machine is.
 
 mod work;
 
@@ -14,7 +14,8 @@ use crate::mpis::{home, root};
 
 pub(crate) use work::run_in_process;
 
-/// Fraction by which a count may exceed the recorded one. A count that is lower by as much is marked: recording it lowers the limit.
+/// Fraction by which a count may exceed the recorded one. A count that is lower by more than this fraction is marked, too, so that
+/// somebody records it and the limit becomes lower.
 const TOLERANCE: f64 = 0.05;
 
 /// Counts instructions and compares them with the recorded figures, or records them.
@@ -92,8 +93,8 @@ fn count(part: &str, place: &Path) -> Result<Vec<(String, u64)>> {
     Ok(names.into_iter().zip(counts).collect())
 }
 
-/// Returns valgrind's counts in the order of its files: one for each return of the measured function, and one for the end of the process,
-/// which is dropped if nothing was counted since.
+/// Returns valgrind's counts in the order of its files: one for each call of `end_of_figure`, and one for the end of the process, which is
+/// dropped if nothing was counted after the last figure.
 fn totals(place: &Path) -> Result<Vec<u64>> {
     let number = |path: &PathBuf| {
         path.extension().and_then(|text| text.to_str()).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX)

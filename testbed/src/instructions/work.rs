@@ -1,5 +1,5 @@
-//! The work whose instructions are counted. Valgrind counts while [`counted_by_valgrind`] runs, and stops at [`left_the_engine`]. Each
-//! return of `counted_by_valgrind` ends a figure, whose name the program prints.
+//! The work whose instructions are counted. Valgrind counts while [`counted_by_valgrind`] runs, and stops at [`left_the_engine`]. A
+//! *figure* is a count with a name, which the program prints; it ends when [`end_of_figure`] is called or the process ends.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn counted_by_valgrind<R>(work: impl FnOnce() -> R) -> R {
     std::hint::black_box(work())
 }
 
-/// Repetitions in a figure, so that one-time work of the allocator, which differs from build to build, has little weight.
+/// Number of repetitions in a figure, so that one-time work of the allocator, which differs from build to build, has little weight.
 const TIMES: u64 = 8;
 
 /// Counts [`TIMES`] repetitions of work that was done once before.
@@ -91,7 +91,7 @@ fn end_of_figure() {
     std::hint::black_box(());
 }
 
-/// Plans, lowers and compiles one rank of a large machine, and binds it to other sizes.
+/// For each topology and algorithm, counts the planning (with lowering), the compilation and the binding to sizes of one rank's program.
 fn plans() -> Result<()> {
     for text in TOPOLOGIES {
         let topology: Topology = text.parse()?;
@@ -143,11 +143,12 @@ fn choices() -> Result<()> {
 }
 
 thread_local! {
-    /// Whether this thread is in the counted call.
+    /// Whether this thread is inside the call that is counted.
     static COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Counts a call that was made often before, from the entry point until it leaves the engine, where the process ends.
+/// Counts the instructions of a call that was made often before, from its entry point until it leaves the engine to send a message or to
+/// call the MPI's function. There the process ends.
 fn call(name: &str, settings: &str, work: fn(&Engine<Thread>, &'static Thread)) -> Result<()> {
     let settings = format!("BRUCKNER=always\nBRUCKNER_ONLINE_TUNING=off\n{settings}");
     let options = |number: u32| Options {
@@ -169,14 +170,14 @@ fn call(name: &str, settings: &str, work: fn(&Engine<Thread>, &'static Thread)) 
     bail!("{name}: the call did not leave the engine")
 }
 
-/// An allreduce of 8 bytes.
+/// Makes an allreduce of 8 bytes.
 fn allreduce(engine: &Engine<Thread>, rank: &'static Thread) {
     let (mine, mut sum) = (u64::from(rank.number()), 0u64);
     let call = Call::allreduce((&raw const mine).cast(), (&raw mut sum).cast(), 1, I64, SUM);
     make(engine, rank, &call);
 }
 
-/// An allgather of a derived type.
+/// Makes an allgather of a derived type.
 fn allgather_of_pairs(engine: &Engine<Thread>, rank: &'static Thread) {
     let (mine, mut all) = ([u64::from(rank.number()); 2], [0u64; 4]);
     let call = Call::allgather(mine.as_ptr().cast(), 1, PAIR, all.as_mut_ptr().cast(), 1, PAIR);
@@ -207,7 +208,7 @@ fn persistent_allreduce(engine: &Engine<Thread>, rank: &'static Thread) {
     let _ = unsafe { engine.persistent(call, rank.comm_world(), "") };
 }
 
-/// Ends the process if this thread is in the counted call.
+/// Ends the process if this thread is inside the call that is counted.
 fn leave() {
     if COUNTED.get() {
         left_the_engine();

@@ -9,7 +9,7 @@ use bruckner_schedule::{Collective, Rank};
 
 use super::{BY, known, on_all_cores, planned, table};
 
-/// Table 1 of the paper: form, steps, and data that a node sends, in units of 1/39 of the message.
+/// Table 1 of the paper: factorization ("form"), steps, and data that a node sends, in units of 1/39 of the message.
 const TABLE_1: [(&str, u32, u64); 4] = [
     ("39(1 1 1 1 1 1)", 6, 8 * 39),
     ("3(1 1) 13(1 1 1 1)", 6, 7 * 39),
@@ -17,7 +17,7 @@ const TABLE_1: [(&str, u32, u64); 4] = [
     ("39(-1 -1 -1 -1 -1 -1) 39(1 1 1 1 1 1)", 12, 76),
 ];
 
-/// Table 2 of the paper: bytes, the form that was found to be the best, and its time in microseconds.
+/// Table 2 of the paper: bytes, the factorization that was found to be the best, and its time in microseconds.
 const TABLE_2: [(u64, &str, f64); 12] = [
     (8, "160(12 12)", 82.11),
     (8192, "160(12 12)", 272.8),
@@ -35,7 +35,7 @@ const TABLE_2: [(u64, &str, f64); 12] = [
 
 const NODES: u32 = 160;
 
-/// Number of messages of a rank, and data that they carry in units of 1/39; the maximum over ranks.
+/// Returns the number of messages that a rank sends, and the data in them in units of 1/39 of the message; the maximum over ranks.
 fn counted(form: &str) -> Result<(u32, u64)> {
     let parts = 39;
     let plan = planned(Collective::Allreduce, "39x1", form, 8 * parts)?;
@@ -50,7 +50,7 @@ fn counted(form: &str) -> Result<(u32, u64)> {
     Ok((0..parts as u32).map(sent).max().expect("there are ranks"))
 }
 
-/// Model of Piz Daint in which the ports of a node share its injection rate.
+/// Returns a model of Piz Daint in which the ports of a node share its injection rate.
 fn daint() -> Result<Machine> {
     let mut machine = known("piz-daint")?;
     let rate = 1.0 / machine.network.protocol(8).per_byte;
@@ -58,7 +58,8 @@ fn daint() -> Result<Machine> {
     Ok(machine)
 }
 
-/// Simulation of one size: by machine, the fastest form, and how many times as long the paper's form takes; `time` is that form's.
+/// Simulation of one size. For each machine, `fastest` is the fastest form, and `theirs` is the time of the paper's form divided by the
+/// time of the fastest; `time` is the time of the paper's form on the first machine, in seconds.
 struct Found {
     fastest: Vec<&'static str>,
     theirs: Vec<f64>,

@@ -1,4 +1,4 @@
-//! `cargo testbed papers`: claims of papers about their algorithms, beside what schedules and the model give. Prints docs/papers.md.
+//! `cargo testbed papers`: prints docs/papers.md, which compares claims of papers about their algorithms with our schedules and model.
 
 mod jocksch;
 mod nap;
@@ -27,7 +27,7 @@ each figure stands, in parentheses, the least and the most that it becomes if la
 30 % less or more than in the profile, in all combinations: what changes within that range is not known.
 ";
 
-/// A figure for a machine, and its range over machines with varied parameters.
+/// A number for a machine, and its range over variations of the machine with other parameters.
 struct Spread {
     value: f64,
     least: f64,
@@ -35,7 +35,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Spread of `values`, of which the first is that of the unvaried machine.
+    /// Returns the spread of `values`, of which the first one belongs to the machine with unvaried parameters.
     fn of(values: &[f64]) -> Spread {
         Spread {
             value: values[0],
@@ -61,13 +61,13 @@ fn planned(collective: Collective, topology: &str, algorithm: &str, bytes: u64) 
     plan(&task, &algorithm.parse().context("an algorithm")?).with_context(|| algorithm.to_owned())
 }
 
-/// Simulated time of a plan on each machine, in seconds.
+/// Returns the simulated time of a plan on each machine, in seconds.
 fn times(plan: &TaskPlan, machines: &[Machine]) -> Result<Vec<f64>> {
     let played = Simulation::of(plan)?;
     on_all_cores(machines, |machine| Ok(played.run(machine)?.last()))
 }
 
-/// Applies `work` to each thing, in parallel on all cores; results are in order.
+/// Applies `work` to each of `things`, in parallel on all cores, and returns the results in the same order.
 fn on_all_cores<T: Sync, R: Send + Sync>(things: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let results: Vec<OnceLock<Result<R>>> = things.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
@@ -85,7 +85,7 @@ fn on_all_cores<T: Sync, R: Send + Sync>(things: &[T], work: impl Fn(&T) -> Resu
     results.into_iter().map(|result| result.into_inner().expect("each was worked on")).collect()
 }
 
-/// A table in Markdown.
+/// Returns a table in Markdown.
 fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = format!("\n| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
     for row in rows {

@@ -17,7 +17,7 @@ const ALGORITHMS: [(&str, &str); 3] = [
     ("NAP", "locality(node, lanes=paper)"),
 ];
 
-/// Equations 4, 5 and 6 of the paper: times of RD, SMP and NAP, in seconds.
+/// Returns the times of RD, SMP and NAP by equations 4, 5 and 6 of the paper, in seconds.
 fn equations(machine: &Machine, bytes: u64) -> [f64; 3] {
     let (n, ppn, s) = (f64::from(NODES), f64::from(PER_NODE), bytes as f64);
     let near = machine.link(LinkClass::Socket).protocol(bytes);
@@ -34,7 +34,8 @@ fn equations(machine: &Machine, bytes: u64) -> [f64; 3] {
     ]
 }
 
-/// Largest size at which NAP is the fastest on a machine; 0 if there is none. `by_size` has the times of all three, by size and machine.
+/// Returns the largest size at which NAP is the fastest on a machine; 0 if there is none. `by_size` has the times of RD, SMP and NAP, by
+/// size and machine.
 fn up_to(sizes: &[u64], by_size: &[Vec<[f64; 3]>], machine: usize) -> f64 {
     let wins = |times: &[f64; 3]| times[2] < times[0] && times[2] < times[1];
     let mut won = sizes.iter().zip(by_size).rev().filter(|(_, machines)| wins(&machines[machine]));

@@ -15,13 +15,14 @@ const BYTES: [u64; 4] = [16, 64, 256, 1024];
 /// Number of ranks on a node of Theta.
 const PER_NODE: u32 = 64;
 
-/// Radices to compare: all up to twice the largest square root, larger powers of two, and P − 1.
+/// Returns the radices to compare: all up to 128, which is 2·√P for the largest number of ranks P; larger powers of two; and P − 1.
 fn radices(ranks: u32) -> impl Iterator<Item = u32> {
     let more = (8..).map(|power| 1 << power).take_while(move |radix| *radix < ranks);
     (2..=128).chain(more).chain([ranks - 1])
 }
 
-/// Returns, for each machine, the best radix, and how many times as long the radix ⌈√P⌉ takes.
+/// Returns, for each machine, the best radix, and the time with radix ⌈√P⌉ divided by the time with the best one, where P is the number of
+/// ranks.
 fn best(ranks: u32, per_node: u32, bytes: u64, machines: &[Machine]) -> Result<Vec<(u32, f64)>> {
     let topology = format!("{}x{per_node}", ranks / per_node);
     let radices: Vec<u32> = radices(ranks).collect();

@@ -14,12 +14,12 @@ const PER_NODE: u32 = 16;
 
 const OTHERS: [&str; 4] = ["bruck(2)", "recursive-doubling", "ring", "neighbor-exchange"];
 
-/// Numbers of ranks that the paper measured.
+/// Returns the numbers of ranks that the paper measured.
 fn ranks() -> Vec<u32> {
     (8..=256).step_by(8).chain((5..=253).step_by(8)).collect()
 }
 
-/// Bytes of a block that the paper measured.
+/// Returns the block sizes that the paper measured, in bytes.
 fn sizes() -> Vec<u64> {
     (0..=20).map(|power| 1 << power).collect()
 }
@@ -72,11 +72,11 @@ fn gains(mapping: Mapping, ranks: u32, bytes: u64, machines: &[Machine]) -> Resu
     Ok(best.iter().zip(&ours).map(|(best, ours)| (best.0 / ours, best.1)).collect())
 }
 
-/// Least gain that counts as a win: more than rounding.
+/// Smallest ratio that counts as a win of Sparbit, so that rounding errors do not count.
 const WIN: f64 = 1.000_001;
 
-/// Returns, for each machine, the share of cases that Sparbit wins, and the mean, median and maximum time saved in these, all in percent;
-/// and the shares of cases that each other algorithm wins on the first machine.
+/// Returns, for each machine, the share of cases that Sparbit wins, and the mean, median and maximum time saved in the cases won, all in
+/// percent; and, as text, the share of cases that each other algorithm wins on the first machine.
 fn shares(mapping: Mapping, machines: &[Machine], each: usize) -> Result<([Vec<f64>; 4], String)> {
     let cases: Vec<(u32, u64)> = ranks()
         .into_iter()
@@ -100,7 +100,7 @@ fn shares(mapping: Mapping, machines: &[Machine], each: usize) -> Result<([Vec<f
     Ok((found, OTHERS.map(share).join(", ")))
 }
 
-/// Model of the paper's cluster: Gigabit Ethernet shared by all ranks of a node, and on-node costs of a machine of that time.
+/// Returns a model of the paper's cluster: Gigabit Ethernet shared by all ranks of a node, and on-node costs of a machine of that time.
 fn yahoo() -> Result<Machine> {
     let mut machine = known("gigabit-ethernet")?;
     let rate = 1.0 / machine.network.protocol(1 << 20).per_byte;

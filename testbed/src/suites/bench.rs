@@ -1,4 +1,4 @@
-//! `bruckner bench` and `bruckner plot`: the bench compares an algorithm with itself, and on emulated nodes keeps every sample.
+//! Tests `bruckner bench` and `bruckner plot`: the bench compares an algorithm with itself, and on emulated nodes keeps every sample.
 
 use std::process::Command;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::mpis::{Mpi, home, root};
 pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
     let bruckner = root().join("target/release/bruckner");
     for mpi in table.of(if quick { &[Mpi::Openmpi5] } else { Mpi::CURRENT }) {
-        // An algorithm of the library, whose plans are made anew all the time, and the MPI's own function.
+        // An algorithm of the library, for which the bench makes new plans all the time, and the MPI's own function.
         let ways = [("locality(node)", Some("locality(node)")), ("native", None)];
         for (what, algorithm) in if quick { &ways[..1] } else { &ways[..] } {
             // At 64 B a call takes 250 ns, and the delay to detect is 12 ns, which is not visible in every state of a machine.

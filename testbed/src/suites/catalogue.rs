@@ -3,7 +3,8 @@
 use bruckner_algorithms::catalogue::list;
 use bruckner_schedule::{Collective, Counts};
 
-/// Expressions in the catalogue for a collective on `ranks` ranks. Of those that differ only in numbers, the first two are returned.
+/// Returns expressions in the catalogue for a collective on `ranks` ranks. Of expressions that differ only in numbers, the first two are
+/// returned.
 pub(crate) fn algorithms(collective: &str, ranks: u32) -> Vec<String> {
     let wanted = |of: Collective, counts: &Counts| match collective {
         "allgather" | "barrier" => of == Collective::Allgather && !matches!(counts, Counts::Root { .. }),

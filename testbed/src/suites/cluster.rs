@@ -41,7 +41,8 @@ fn bruckner() -> std::path::PathBuf {
 fn hangs(table: &mut Table, mpi: Mpi, nodes: &Cluster, shape: &str) -> Result<()> {
     let (program, bruckner) = (mpi.compile_plain("hangs")?, bruckner());
     let mut launch = with_library(mpi, nodes, &bruckner, &program).set("BRUCKNER", "always");
-    // Without a hook, persistent collectives of several rounds are passed through to the MPI, whose own do not pass this test.
+    // If the MPI has no hook (see `has_hook`), persistent collectives of several rounds are passed through, and the MPI's own do not pass
+    // this test.
     if !mpi.has_hook() {
         launch = launch.argument("no requests");
     }
@@ -81,8 +82,8 @@ const WHEN: f64 = 4.0;
 /// Time limit of a job that does not notice the loss, in seconds.
 const LIMIT: u64 = 30;
 
-/// Loses a node while all ranks are in collectives: the job must end as without the library, and as soon. A quick run only prints the
-/// times.
+/// Loses a node while all ranks are in collectives: the job must end with the same success or failure as without the library, and about as
+/// soon. A quick run only prints the times.
 fn vanishes(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     let (program, bruckner) = (mpi.compile_plain("vanish")?, bruckner());
     let mut outcome = Outcome::default();

@@ -75,12 +75,12 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
         wrong(
             "two MPIs",
             shell(Mpi::Mpich4, 2, &format!("export BRUCKNER_MPI={library_of_openmpi}"))?,
-            "has started 2 processes, and each is alone in its world",
+            "started 2 processes, but each has an MPI_COMM_WORLD of its own",
         ),
         wrong(
             "preloaded on one rank",
             shell(mpi, 2, &format!("[ $r = 0 ] && export LD_PRELOAD={}", library().display()))?,
-            "the library is preloaded on 1 of 2 ranks",
+            "the library is preloaded on only 1 of 2 ranks",
         ),
         wrong("off on one rank", shell(mpi, 2, "[ $r = 1 ] && export BRUCKNER=off")?, "BRUCKNER=off is set on rank 1"),
         wrong(
@@ -114,7 +114,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
     ])
 }
 
-/// Runs `bruckner doctor` on ranks that do not share their shared memory.
+/// Runs `bruckner doctor` on ranks that each have a /dev/shm of their own.
 fn private(mpi: Mpi, doctor: &Path) -> Result<Output> {
     let script = format!("mount -t tmpfs none /dev/shm; exec {} doctor", doctor.display());
     let launch = Launch::plain(mpi, 2, Path::new("/usr/bin/unshare")).argument("--mount").argument("sh");

@@ -25,7 +25,7 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Runs all tests of MPI programs on one MPI, without those of programs without MPI.
+/// Runs all tests on one MPI, except those of programs that do not use MPI.
 pub(super) fn of(table: &mut Table, mpi: Mpi) -> Result<()> {
     all_mpis(table, mpi)?;
     reported(table, mpi)?;
@@ -85,8 +85,8 @@ fn killed(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Checks that a report changes nothing, even if a rank makes calls that the MPI refuses or ranks come from another world, where nothing
-/// is counted.
+/// Checks that writing a report changes no result of a program, even if a rank makes calls that the MPI refuses, or if ranks belong to
+/// another `MPI_COMM_WORLD` (spawned processes), whose calls are not counted.
 fn counted(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("counted")?;
     let mut outcome = Outcome::default();
@@ -232,7 +232,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     let directory = ("BRUCKNER_CONFIG", place.display().to_string());
     std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755))?;
     right(&run(":", &[directory])?, "a directory instead of a file", "is not read: it is not a regular file", "shm");
-    // Different on each rank: rank 0's is everybody's.
+    // Settings that differ between ranks: those of rank 0 apply to all ranks.
     right(
         &run("export BRUCKNER_ALGORITHM=allreduce=recursive-doubling", &[])?,
         "another algorithm on rank 1",
@@ -279,7 +279,8 @@ fn runtime() -> Result<PathBuf> {
     Ok(runtime)
 }
 
-/// Loads a GPU runtime on one rank after the first calls: then only the MPI may touch its buffers, and soon all calls are native.
+/// Loads a GPU runtime on one rank after the first calls: from then on only the MPI may access the buffers of this rank, and soon all
+/// ranks must pass all calls through.
 fn late_gpu(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("device")?;
     let report = home().join("gpu/late.json");
@@ -307,7 +308,7 @@ fn panics(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Loads a library with the name of a GPU runtime on one rank only: the communicator must be native on all ranks.
+/// Loads a library with the name of a GPU runtime on one rank only: all ranks must pass the communicator's calls through to the MPI.
 fn gpu(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("tooled")?;
     let runtime = runtime()?;

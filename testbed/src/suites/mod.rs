@@ -27,25 +27,26 @@ pub(crate) enum Suite {
     /// Programs of the testbed: cases that break intercepting libraries, programs that hung once, requests, Fortran, profiling tools
     /// (PMPI) before and after the library; and benchmarks by others.
     Programs,
-    /// Random calls.
+    /// Random collectives on random communicators.
     Stress,
     /// Faults: kills, bad configurations, missing memory, programs without MPI.
     Faults,
     /// Problems that `bruckner doctor` must find, produced on purpose.
     Doctor,
-    /// Two nodes, of which the launcher's environment may reach only one.
+    /// Two emulated nodes: online tuning, `bruckner probe`, exported files, and ways to load the library, of which some reach only one
+    /// node.
     Nodes,
     /// Programs that hung once, random calls and a lost node, on emulated nodes.
     Cluster,
     /// Open MPI over UCX and over libfabric: programs that hung once, faults, every algorithm, random calls.
     Transports,
-    /// The bench compared with itself, and plots of its results.
+    /// `bruckner bench` on an algorithm against itself, and plots of its results.
     Bench,
-    /// Overhead of interception.
+    /// Overhead of intercepted calls, by comparison with the MPI alone.
     Interception,
 }
 
-/// Runs suites and prints a table; an error if anything failed.
+/// Runs suites and prints a table; returns an error if anything failed.
 pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Result<()> {
     let all = Suite::value_variants();
     let mut table = Table::new(mpis);

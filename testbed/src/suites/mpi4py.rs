@@ -75,7 +75,8 @@ fn both(mpi: Mpi, ranks: u32) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Collectives that were not handled according to a report; persistent ones are required only if `persistent` is set.
+/// Returns the collectives of which no call was handled according to a report. Persistent collectives are included only if `persistent` is
+/// set.
 pub(super) fn not_served(report: &Value, persistent: bool) -> Vec<String> {
     let rows = || {
         let communicators = report["communicators"].as_array().into_iter().flatten();

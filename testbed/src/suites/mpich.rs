@@ -29,7 +29,7 @@ fn lines(mpi: Mpi) -> Result<Vec<Line>> {
     Ok(lines.collect())
 }
 
-/// The collective that a program tests, if it tests a single one.
+/// Returns the collective that a program tests, if it tests a single one.
 fn collective(program: &str) -> Option<&'static str> {
     let name = program.trim_start_matches("p_").trim_start_matches("op");
     let starts = |prefix: &str| name.starts_with(prefix);

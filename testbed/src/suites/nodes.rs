@@ -59,7 +59,7 @@ fn watched(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Writes a profile for an MPI, with the MPI's fastest setting for each of some sizes of a collective.
+/// Returns a profile for an MPI as text, with the MPI's fastest setting for each of some sizes of a collective.
 fn natives(mpi: &str, topology: &str, found: &[(&str, &[&str])]) -> String {
     let mut text = format!(
         "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{{ latency = 1e-6, per_byte = 1e-9 }}]\n\
@@ -173,12 +173,7 @@ fn probed(table: &mut Table) -> Result<()> {
                 outcome.talk += &format!("{}{}", said.out, said.err);
             }
         }
-        table.tell(
-            mpi.name(),
-            "bruckner probe, delay of 1 ms (the same for tune, and for 2 ms in lines 273 and 275)",
-            4,
-            &outcome,
-        );
+        table.tell(mpi.name(), "bruckner probe, delay of 1 ms", 4, &outcome);
         if mpi == Mpi::Openmpi5 {
             table.tell(mpi.name(), "bruckner tune, a wire of 1 ms", 4, &tuned(mpi, &nodes, &bruckner)?);
         }
@@ -220,8 +215,8 @@ fn tuned(mpi: Mpi, nodes: &Cluster, bruckner: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Whether a profile fits the wire: a short message takes at least 1 ms, a megabyte 8 ms, and all costs within the node are known. How
-/// much longer messages take depends on other load of the machine, and is printed.
+/// Whether a profile fits the wire: a short message takes at least 1 ms, a megabyte at least 8 ms, and all costs within the node are
+/// known. Both times are printed, but have no upper limit, because they also depend on other load of the machine.
 fn is_that_wire(profile: &str) -> bool {
     let Ok(machine) = Machine::read(profile) else { return false };
     let (short, long) = (machine.network.protocol(8), machine.network.protocol(1 << 20));

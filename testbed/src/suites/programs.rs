@@ -124,7 +124,8 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             table.tell(mpi.name(), &format!("values, bcast={bcast}"), 4, &launch.test()?);
         }
         let requests = mpi.compile_plain("requests")?;
-        // Three ranks need several rounds: without a hook these are persistent requests of the MPI, which do not pass this test.
+        // Three ranks need several rounds. Without a hook (see `has_hook`) such requests are passed through, and the MPI's own do not pass
+        // this test.
         for ranks in if quick || !mpi.has_hook() { vec![2] } else { vec![2, 3] } {
             let mut launch = patient_launch(mpi, ranks, &requests).set("BRUCKNER", "always");
             if mpi.has_hook() {
@@ -191,7 +192,8 @@ pub(super) fn hangs(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     }
     for topology in some(quick, mpi, &["2,2", "3,1", "2,2:cyclic"]) {
         let mut launch = patient_launch(mpi, 4, &hangs).set("BRUCKNER_TOPOLOGY", topology);
-        // Without a hook, persistent collectives of several rounds are passed through to the MPI, whose own do not pass this test.
+        // If the MPI has no hook (see `has_hook`), persistent collectives of several rounds are passed through, and the MPI's own do not
+        // pass this test.
         if !mpi.has_hook() {
             launch = launch.argument("no requests");
         }
@@ -209,7 +211,8 @@ fn padding(table: &mut Table, mpi: Mpi) -> Result<()> {
     let program = mpi.compile_plain("padding")?;
     for (topology, check) in [("", "0"), ("2,2", "0"), ("2,2", "1")] {
         let mut launch = patient_launch(mpi, 4, &program).set("BRUCKNER", "always").set("BRUCKNER_CHECK", check);
-        // Without a hook, persistent collectives of several rounds are passed through to the MPI, and Intel's write to padding.
+        // If the MPI has no hook (see `has_hook`), persistent collectives of several rounds are passed through, and Intel MPI's own write
+        // to padding.
         if mpi.has_hook() {
             launch = launch.argument("requests");
         }
@@ -300,8 +303,8 @@ fn reused(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Checks a tool with `MPI_*` functions of its own, preloaded before and behind the library: it must count the program's calls and no
-/// others, and the library must handle calls beneath it.
+/// Checks a profiling tool with `MPI_*` functions of its own, preloaded before and behind the library: the tool must count the program's
+/// calls and no others, and the library must handle the calls that the tool passes on.
 fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
     let program = mpi.compile_plain("tooled")?;
     let object = tool(mpi, &program, "libtool.so", &[])?;
@@ -335,7 +338,7 @@ fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
     Ok(())
 }
 
-/// Builds the tool in the directory of a program.
+/// Builds the profiling tool `tool.c` as a shared object in the directory of a program.
 fn tool(mpi: Mpi, program: &Path, name: &str, flags: &[&str]) -> Result<PathBuf> {
     let compiler = if mpi == Mpi::IntelAbi { Mpi::MpichAbi } else { mpi };
     let object = program.with_file_name(name);

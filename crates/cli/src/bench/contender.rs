@@ -64,7 +64,7 @@ pub(crate) enum Ready {
     Native,
     /// The library's own choice, as an application would call it.
     Chosen,
-    /// The plan with this index in the collective.
+    /// An algorithm of the library: the index of its plan in the [`Collective`].
     Planned(usize),
     /// A function of another library.
     External(ExternalCollectives),

@@ -90,7 +90,8 @@ fn open_mpi(function: &str) -> Vec<Forced> {
     std::iter::once(forced("without HAN", &[NO_HAN])).chain(of(&TUNED, function).iter().map(tuned)).collect()
 }
 
-/// MPICH's algorithms, and the number of compositions of its device layer. An older version ignores names that it does not have.
+/// For each function, the algorithms of MPICH's upper layer and the number of compositions in its device layer. An older version ignores
+/// names that it does not have.
 const MPICH: [(&str, (&[&str], u32)); 10] = [
     ("allgather", (&["brucks", "k_brucks", "recursive_doubling", "ring", "recexch_doubling", "recexch_halving"], 2)),
     ("allgatherv", (&["brucks", "recursive_doubling", "ring"], 0)),

@@ -1,4 +1,4 @@
-//! Starts launchers, reads the output of their ranks, and joins the results.
+//! Starts launchers, reads the output of their ranks, and joins the results. A *launch* is one start of the launcher with all its ranks.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use crate::Answer;
 
 /// Parameters of one start of the launcher.
 struct LaunchParameters<'a> {
-    /// Whether this is a short trial to find the MPI's fastest setting.
+    /// Whether this is a short trial launch to find the MPI's fastest setting.
     trial: bool,
     problems: Vec<&'a Problem>,
     contenders: Vec<String>,
@@ -27,7 +27,7 @@ struct LaunchParameters<'a> {
     seed: u64,
 }
 
-/// Number of blocks in a trial that compares settings of the MPI.
+/// Number of blocks (passes over all contenders) in a trial launch, which compares settings of the MPI.
 const TRIAL_BLOCKS: u32 = 5;
 
 /// Runs all requested launches, prints the table and stores the results.
@@ -46,7 +46,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Answer> {
     done.map(|()| answer)
 }
 
-/// Runs all requested launches and appends them to `results`, also those before an error.
+/// Runs all requested launches and appends their results to `results`. If a launch fails, the results of the launches before it are kept.
 pub(super) fn all(bench: &Bench, results: &mut Results) -> Result<()> {
     let (problems, contenders) = (bench.problems()?, bench.contenders()?);
     let ours: Vec<String> =
@@ -120,7 +120,7 @@ fn native_best(
             }),
         }
     }
-    // Distributes the cases with their best settings to launches, of which each has at most one setting of a collective.
+    // Distributes the cases with their best settings to launches; in one launch, a collective can have only one setting.
     let mut rounds: Vec<Vec<(&Problem, Forced)>> = Vec::new();
     for (case, (problem, settings)) in join_cases(results).iter().zip(problems.iter().zip(&settings)) {
         if let Some(why) = case.refused.get(REFERENCE) {

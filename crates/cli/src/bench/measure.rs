@@ -1,4 +1,8 @@
-//! Measurement on each rank: blocks of all contenders in random order, on the same communicator and buffers.
+//! Measurement on each rank.
+//!
+//! A *block* is one pass over all contenders in random order, on the same communicator and buffers. In it, each contender has one *run*:
+//! some calls that start at a barrier each, then calls back to back. Times are compared only within a block, because the speed of a
+//! machine changes slowly.
 
 use std::time::{Duration, Instant};
 
@@ -12,20 +16,20 @@ use bruckner_runtime::Transport;
 use super::contender::{Contender, Ready};
 use super::problem::{Buffers, Problem, Size};
 
-/// Limits of a measurement.
+/// Limits of the measurement of one case.
 #[derive(Clone, Debug)]
 pub(crate) struct Effort {
     /// Minimum number of blocks, if time allows.
     pub(crate) blocks: usize,
     /// Time limit for the blocks of a case.
     pub(crate) most: Duration,
-    /// Relative error of every ratio at which the measurement ends.
+    /// Relative error at which the measurement ends, if no ratio of two contenders' times has a larger one.
     pub(crate) precision: f64,
-    /// Confidence level of the intervals.
+    /// Confidence level of the intervals of these ratios.
     pub(crate) confidence: f64,
     /// Minimum number of blocks, even beyond the time limit.
     pub(crate) least: usize,
-    /// A contender that is slower than the best by this factor in each of the first blocks is dropped.
+    /// Factor by which a contender must be slower than the fastest in each of the first blocks to be dropped; `None` to drop no contender.
     pub(crate) hopeless: Option<f64>,
 }
 
@@ -33,18 +37,18 @@ pub(crate) struct Effort {
 const MOST_BLOCKS: usize = 400;
 /// Number of blocks after which slow contenders are dropped.
 const FIRST_BLOCKS: usize = 3;
-/// Delay of the last rank when a barrier is checked.
+/// Time by which the last rank comes late when a barrier is checked.
 const BARRIER_DELAY: Duration = Duration::from_millis(20);
 /// Reason stored for a contender with a wrong result.
 pub(crate) const WRONG: &str = "WRONG RESULT";
 /// Maximum number of cache lines allocated before a plan is made, to vary the plan's address.
 const MAX_PADDING: usize = 64;
-/// Target time for a contender's calls of each kind in a block.
+/// Approximate time of one contender's calls in a block, for each method of timing (after barriers, back to back).
 const TARGET_TIME: Duration = Duration::from_millis(4);
-/// Above this time a call needs no warm-up, and back to back it takes as long as alone.
+/// A call that takes longer than this needs no warm-up, and takes as long back to back as after a barrier.
 const NO_WARM_UP: Duration = Duration::from_millis(40);
 
-/// Number of calls in a run: warm-up calls, calls timed one by one after a barrier, and calls back to back.
+/// Numbers of calls in one contender's run: `before` as warm-up, `apart` timed one by one after a barrier, and `together` back to back.
 #[derive(Clone, Copy)]
 struct Calls {
     before: usize,
@@ -56,7 +60,7 @@ struct Calls {
 pub(crate) struct Ranks {
     mpi: &'static Mpi,
     world: Communicator,
-    /// Messages on an internal communicator, to measure the latency.
+    /// Transport on an internal communicator, for the messages that measure the latency.
     apart: MpiTransport,
     requests: Requests,
     barrier: Plan<'static>,
@@ -68,7 +72,8 @@ pub(crate) struct Ranks {
     random: SplitMix64,
 }
 
-/// A contender with its index among all. `handicaps` are delays after each call, for both kinds of timing; they test the bench itself.
+/// A contender with its index in the list of all contenders. `handicaps` are delays after each call, for calls after a barrier and for
+/// calls back to back; they test the bench itself.
 #[derive(Clone, Copy)]
 struct Runner<'a> {
     number: usize,
@@ -76,7 +81,8 @@ struct Runner<'a> {
     handicaps: [Delay; 2],
 }
 
-/// Measurements of a case: blocks, skew of each barrier and latency of each block (both in nanoseconds).
+/// Measurements of a case: its blocks; for each barrier, the time between the first and the last rank that leaves it (`skew`); for each
+/// block, the latency of the network (`hops`). Times are in nanoseconds.
 #[derive(Default)]
 struct Measured {
     blocks: Vec<Block>,
@@ -116,13 +122,13 @@ impl Ranks {
         Err(refused.expect("there are two").into())
     }
 
-    /// Nanoseconds on this rank's clock.
+    /// Returns the time on this rank's clock, in nanoseconds.
     fn now(&self) -> u64 {
         self.zero.elapsed().as_nanos() as u64
     }
 
     /// Measures the offset to rank 0's clock: rank 0 reads its clock between two barriers, the other ranks before the first and after the
-    /// second, which bounds the offset from both sides. The narrowest bounds of 20 rounds count.
+    /// second, which bounds the offset from both sides. The tightest bounds of 20 repetitions are used.
     fn set_clocks(&mut self) -> Result<()> {
         let comm = self.world.handle();
         let (mut low, mut high) = (i64::MIN, i64::MAX);
@@ -130,7 +136,7 @@ impl Ranks {
             self.barrier.run()?;
             let before = self.now() as i64;
             self.barrier.run()?;
-            // Between two barriers: after the `before` and ahead of the `after` of every rank.
+            // Read between two barriers, so after `before` and before `after` on every rank.
             let between = self.now();
             self.barrier.run()?;
             let after = self.now() as i64;
@@ -143,7 +149,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Measures one case; every rank gets the result. `told` is called with the fraction done.
+    /// Measures one case; every rank gets the result. Calls `told` with the fraction of the work that is done.
     pub(crate) fn measure(
         &mut self,
         problem: &Problem,
@@ -259,7 +265,8 @@ impl Ranks {
         })
     }
 
-    /// Estimates the time of a call of the first contender on the slowest rank, for both kinds of timing. Short calls are repeated.
+    /// Estimates the time of a call of the first contender on the slowest rank, after a barrier and back to back. Short calls are
+    /// repeated.
     fn calibrate(&mut self, buffers: &mut Buffers, runners: &[Runner<'_>]) -> Result<[Duration; 2]> {
         let Some(first) = runners.first() else { return Ok([Duration::ZERO; 2]) };
         let mut collective = buffers.collective()?;
@@ -303,7 +310,7 @@ impl Ranks {
         };
         let began = Instant::now();
         let mut measured = Measured::default();
-        // Ratios of each contender's time to the first's, for both kinds of timing.
+        // For each contender, the ratios of its times to those of the first contender, one for each block, for both methods of timing.
         let mut runners = runners.to_vec();
         let mut ratios: Vec<[Vec<f64>; 2]> = runners.iter().map(|_| Default::default()).collect();
         loop {
@@ -319,7 +326,7 @@ impl Ranks {
             }
             measured.blocks.push(block);
             let blocks = measured.blocks.len();
-            // All ranks have the same figures, including rank 0's clock, and so decide alike.
+            // All ranks have the same numbers, including the time elapsed on rank 0, and so make the same decision.
             let known = |ratios: &Vec<f64>| {
                 let interval = median_interval(ratios, effort.confidence);
                 (interval.high - interval.low) / 2.0 <= effort.precision * median(ratios)
@@ -391,8 +398,8 @@ impl Ranks {
         Ok((all.chunks(mine.len()).map(<[u64]>::to_vec).collect(), places))
     }
 
-    /// Runs one contender in one block. Appends to `into` the starts of repetitions on rank 0's clock, their times, and the time of the
-    /// calls back to back.
+    /// Runs one contender in one block. Appends to `into` the start of each call after a barrier (on rank 0's clock), the durations of
+    /// these calls, and the time of all calls back to back.
     fn one_run(
         &mut self,
         on: &mut Collective<'_>,
@@ -432,18 +439,18 @@ impl Ranks {
     }
 }
 
-/// Whether `blocks` is `least` times a power of two. Testing the interval after every block would stop at intervals that are narrow by
-/// chance, and bias the result.
+/// Whether the precision is tested after this number of blocks: `least` times a power of two. Testing the interval after every block would
+/// stop at intervals that are narrow by chance, and bias the result.
 fn is_check_due(blocks: usize, least: usize) -> bool {
     let times = blocks / least.max(1);
     blocks == times * least.max(1) && times.is_power_of_two()
 }
 
-/// Number of values at the start of a row: the elapsed time and the latency.
+/// Number of values at the start of a rank's measurements of a block, before those of contenders: the elapsed time and the latency.
 const AHEAD: usize = 2;
 
-/// Converts the rows of all ranks to a block, with runs in the order in which they ran, and appends the skew of each repetition to
-/// `skews`.
+/// Converts the measurements of all ranks to a block, with runs in the order in which they ran. Appends to `skews` the time between the
+/// first and the last rank's start of each repetition.
 fn to_block(
     rows: &[Vec<u64>],
     places: &[usize],

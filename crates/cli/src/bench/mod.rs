@@ -36,8 +36,8 @@ pub(crate) use talk::Progress;
 /// --launches 5 -- mpirun -n 16`, the command starts it several times and joins the results: times vary more between launches than between
 /// repetitions, and native-best needs separate launches.
 ///
-/// Contenders run in blocks, in random order, on the same communicator and buffers. Times are of the slowest rank; ratios are taken within
-/// each block, with a bootstrap interval. Results are checked before and after the measurement.
+/// Contenders run in blocks: each block runs every contender once, in random order, on the same communicator and buffers. Times are of the
+/// slowest rank; ratios are taken within each block, with a bootstrap interval. Results are checked before and after the measurement.
 #[derive(Args, Clone)]
 pub(crate) struct Bench {
     /// Collectives, such as allreduce or MPI_Allreduce; reduce_scatter with equal sizes is MPI_Reduce_scatter_block
@@ -54,7 +54,7 @@ pub(crate) struct Bench {
     /// MPI under its fastest setting; `library:FILE`, a shared object that exports collectives under their MPI names. Default: `chosen`
     #[arg(long = "algorithm", value_name = "EXPR")]
     algorithms: Vec<String>,
-    /// Minimum number of blocks of each case
+    /// Minimum number of blocks of each case; a block runs every contender once
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(2..=400))]
     blocks: u32,
     /// Time limit in seconds for the blocks of a case
@@ -97,13 +97,13 @@ pub(crate) struct Bench {
     /// Environment variable to set before MPI starts
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair, hide = true)]
     set: Vec<(String, String)>,
-    /// Name of native in the results of a case
+    /// Name of the MPI's own function in the results of a case
     #[arg(long = "native-name", value_name = "CASE=NAME", value_parser = pair, hide = true)]
     native_names: Vec<(String, String)>,
     /// The launcher and its options, such as mpirun -n 16
     #[arg(last = true, value_name = "LAUNCHER")]
     launcher: Vec<String>,
-    /// Filter of the MPI's settings to try, by the name of the MPI, the collective and the setting.
+    /// Filter of the MPI's settings to try, by the name of the MPI, the collective and the name of the setting.
     #[arg(skip = any as fn(&str, Name, &str) -> bool)]
     accepts_setting: fn(&str, Name, &str) -> bool,
 }

@@ -12,7 +12,7 @@ use super::{Bench, launches};
 const LAUNCHES: u32 = 2;
 const BLOCKS: u32 = 15;
 const CONFIDENCE: f64 = 0.98;
-/// Maximum time of a useful setting relative to the default (median).
+/// Largest ratio of the median time with a setting to that with the MPI's default at which the setting is worth using.
 const FASTER: f64 = 0.95;
 
 /// A setting with which the MPI is significantly faster than with its default.
@@ -20,7 +20,7 @@ const FASTER: f64 = 0.95;
 pub(crate) struct BestSetting {
     /// Name of the setting in [`super::forced`].
     pub(crate) setting: String,
-    /// Time with the setting, relative to the default.
+    /// Time with the setting divided by the time with the MPI's default; `interval` is its confidence interval.
     pub(crate) ratio: f64,
     pub(crate) interval: [f64; 2],
 }

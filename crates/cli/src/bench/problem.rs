@@ -145,7 +145,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Returns the elements of a block, where all blocks have the same size.
+    /// Returns the number of elements in a block; an error if blocks have different sizes.
     fn block(&self) -> Result<usize> {
         self.problem.check()?;
         match (&self.problem.size, self.problem.name) {

@@ -12,7 +12,7 @@ use super::problem::Problem;
 use super::talk::bar;
 use crate::{Answer, print};
 
-/// Artificial delay that the bench must find, as a fraction of the time.
+/// Artificial delay that the bench must find, as a fraction of the time of a call.
 const DELAY: f64 = 0.05;
 /// Minimum fraction of runs with a correct verdict.
 const RIGHT: f64 = 0.95;

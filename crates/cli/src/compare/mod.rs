@@ -1,8 +1,8 @@
 //! `bruckner compare`: measures whether the library makes a program faster.
 //!
-//! The program runs without and with the library in turns, and every other pair in opposite order, so that slow changes of the machine
-//! affect both alike. These runs write no report, like a user's. Then the program runs once more each way with a report, which gives the
-//! time that ranks spend in collectives.
+//! The program runs without and with the library in turns. Every second pair of runs is in opposite order, so that slow changes of the
+//! machine affect both alike. These runs write no report, as in normal use. Then the program runs twice more with a report, once with the
+//! library switched off and once switched on; the reports give the time that ranks spend in collectives.
 
 mod verdict;
 mod words;
@@ -31,7 +31,7 @@ use crate::{Answer, print, report};
 
 Exit status 0: faster, or no difference; 1: slower.")]
 pub(crate) struct Compare {
-    /// Number of launches with and without the library each; fewer than 7 could not show a difference
+    /// Number of launches with the library, and as many without; fewer than 7 could not show a difference
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(7..=1000))]
     launches: u32,
     /// Print JSON instead of a table
@@ -91,7 +91,7 @@ impl Compare {
         let mut command = Command::new(&words[0]);
         // Libraries that the user preloads stay, in both kinds of run.
         command.args(&words[1..]).env("LD_PRELOAD", without_library()).stdin(Stdio::null());
-        // The variables override the user's configuration file.
+        // The variable overrides the user's settings file.
         command.env("BRUCKNER", "on").env_remove("BRUCKNER_REPORT");
         if !self.talk {
             command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -126,7 +126,7 @@ struct TempFile(PathBuf);
 impl TempFile {
     fn new() -> Result<TempFile> {
         let name = format!("bruckner-compare-{}.json", std::process::id());
-        // In the current directory, which ranks on other nodes may share.
+        // The file lies in the current directory, which other nodes probably share, because rank 0 may run on one of them.
         let file = std::env::current_dir().context("the directory")?.join(name);
         ensure!(!file.exists(), "{} exists already: remove it, or run from another directory", file.display());
         Ok(TempFile(file))

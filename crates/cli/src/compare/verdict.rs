@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Confidence level of the interval of the ratio.
 const CONFIDENCE: f64 = 0.98;
-/// Minimum relative difference; a smaller one counts as none.
+/// Smallest relative difference of the wall times that counts as a difference.
 const MIN_DIFFERENCE: f64 = 0.01;
 /// Message if no rank wrote a report.
 const NO_REPORT: &str = "no report was written: the program calls no collectives, or the library was not loaded (check with bruckner doctor PROGRAM)\n";
@@ -49,7 +49,7 @@ pub(super) struct Outcome {
     launches: usize,
     without: Side,
     with: Side,
-    /// Time with the library relative to the time without it; `interval` is its interval.
+    /// Time with the library divided by the time without it; `interval` is its confidence interval.
     ratio: f64,
     interval: [f64; 2],
     verdict: Verdict,

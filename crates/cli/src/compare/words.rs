@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-/// Options of launchers without a value: the word after one may be the program. Any other option may have a value.
+/// Options of launchers that have no value, so the next word may be the program. Every other option may have a value.
 const FLAGS: [&str; 24] = [
     "--allow-run-as-root",
     "--oversubscribe",
@@ -35,7 +35,7 @@ const FLAGS: [&str; 24] = [
 /// Options of launchers with two values.
 const PAIRS: [&str; 8] = ["--mca", "-mca", "--gmca", "-gmca", "--prtemca", "-genv", "-env", "--pmixmca"];
 
-/// Options of launchers whose value may be a program.
+/// Options of launchers whose value may be the name of a program.
 const PROGRAMS: [&str; 4] = ["-launcher-exec", "-bootstrap-exec", "--launch-agent", "-rmk"];
 
 /// Prefixes of launchers' names. Other commands may precede a launcher: `env`, `timeout`.
@@ -51,7 +51,7 @@ fn is_launcher(word: &str) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
     words: Vec<String>,
-    /// Indices of the programs; a job of several programs (separated by `:`) has several.
+    /// Indices in `words` of the programs; a job may have several programs, separated by `:`.
     programs: Vec<usize>,
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::columns::folded;
 use crate::{Answer, print};
 
-/// Checks the MPI, the topology, the shared memory and the settings; under mpirun, of all ranks
+/// Checks the MPI, the topology, the shared memory and the settings; under mpirun, on all ranks
 ///
 /// Launch it the way you launch your program; name the program to have it checked, too. Exit status 1: a problem was found.
 #[derive(Args)]

@@ -1,4 +1,5 @@
-//! Checks whether a program can be intercepted: nothing can be preloaded into one that is static or has raised privileges.
+//! Checks whether the library can intercept the calls of a program. LD_PRELOAD has no effect on a program that is statically linked or
+//! that runs with raised privileges (set-user-id).
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -112,7 +113,7 @@ impl Calls {
     }
 }
 
-/// Reports a problem if the MPI's Fortran library does not call the C functions, where calls could be intercepted.
+/// Reports a problem if the MPI's Fortran library does not call the MPI's C functions, because the library intercepts only these.
 fn fortran(libraries: &[(String, String)], findings: &mut Findings) {
     for (_, library) in libraries {
         let Ok(bytes) = std::fs::read(library) else { continue };

@@ -1,4 +1,4 @@
-//! Checks that the ranks of a job carry out together.
+//! Checks that the ranks of a job carry out together, because they involve the MPI.
 
 use anyhow::Result;
 use bruckner::{Communicator, Name, Operation};
@@ -67,7 +67,7 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
             .notes
             .push("oversubscription: there are more ranks than cores, so collectives mostly wait for a core".into());
     }
-    // Complaints about settings: those of the first rank, then those that the engine has about the settings of all ranks.
+    // First the complaints about the settings of this rank, then the engine's complaints about the settings that all ranks use.
     let (_, mut complaints) = show_settings();
     complaints.extend(found.complaints);
     complaints.dedup();

@@ -27,7 +27,7 @@ const TIME: Duration = Duration::from_millis(150);
 const BLOCKS: usize = 21;
 /// Sleep interval of ranks that take no part in a measurement.
 const SLEEP: Duration = Duration::from_micros(500);
-/// Delay of the receiver in the test whether a send waits for it.
+/// Delay of the receiver in the test whether a send waits for its receiver.
 const LATE: Duration = Duration::from_millis(10);
 const TRIES: u32 = 3;
 /// Maximum bytes of a message.
@@ -53,7 +53,7 @@ impl Ranks {
         })
     }
 
-    /// Returns the ranks by node, and within it by socket.
+    /// Returns the ranks of each socket of each node.
     pub(crate) fn nodes(&self) -> Vec<Vec<Vec<u32>>> {
         let mut nodes: Listed<Listed<Vec<u32>>> = Vec::new();
         for (rank, place) in (0u32..).zip(&self.places) {
@@ -72,8 +72,9 @@ impl Ranks {
         Ok(f64::from_bits(bits[0]))
     }
 
-    /// Measures the seconds per exchange between ranks that have partners: each sends a message to each partner and receives one.
-    /// Exchanges follow each other from a barrier on, and the slowest rank counts; returns the median over blocks. Collective.
+    /// Returns the seconds of an exchange, in which each rank sends a message to each of its partners and receives one from each. After a
+    /// barrier, exchanges follow each other without pause, and the time of the slowest rank counts. The result is the median over several
+    /// such blocks of exchanges. Collective.
     pub(crate) fn exchange(&mut self, partners: &dyn Fn(u32) -> Vec<u32>, bytes: u64) -> Result<f64> {
         let mine = partners(self.me);
         let ranks = self.places.len() as u32;
@@ -113,8 +114,8 @@ impl Ranks {
         Ok(())
     }
 
-    /// Whether a send waits for its receiver. True only if it waited in every try, since a sender can be slow for other reasons.
-    /// Collective.
+    /// Whether a send of this size waits until its receiver arrives. True only if the send waited in every try, because a sender can be
+    /// slow for other reasons. Collective.
     pub(crate) fn waits(&mut self, from: u32, to: u32, bytes: u64) -> Result<bool> {
         let mut least = f64::INFINITY;
         for _ in 0..TRIES {

@@ -40,7 +40,8 @@ pub(crate) struct Probe {
     json: bool,
 }
 
-/// Minimum plausible ratio of times when the message size doubles; below it the measurement was disturbed.
+/// Smallest plausible ratio of a message's time to the time of a message half as long; a smaller one shows that the measurement was
+/// disturbed.
 const MIN_TIME_RATIO: f64 = 0.7;
 
 /// Number of messages that a rank sends at once to measure the gap between messages.
@@ -49,7 +50,7 @@ const BURST: usize = 8;
 /// Maximum bytes of messages whose time is taken to be independent of their size.
 const SHORT: u64 = 512;
 
-/// A rate below this fraction of the sum of single rates counts as limited by the node or rank.
+/// If several messages at once have less than this fraction of the sum of their single rates, the node or the rank limits the rate.
 const LIMITED_BELOW: f64 = 0.9;
 
 impl Probe {
@@ -142,14 +143,14 @@ fn is_short((bytes, _): &&Sample) -> bool {
     *bytes <= SHORT
 }
 
-/// Measures the gap between messages of one rank. `alone` holds the times of single messages.
+/// Measures the gap, the time between two messages that a rank sends at once. `alone` holds the times of single messages.
 fn gap_of(ranks: &mut Ranks, with: Partners, alone: &[Sample]) -> Result<Option<f64>> {
     let one = median(&alone.iter().filter(is_short).map(|(_, took)| *took).collect::<Vec<_>>());
     let several: Partners = Box::new(move |rank| with(rank).repeat(BURST));
     Ok(Some((ranks.exchange(&several, 8)? - one).max(0.0) / (BURST - 1) as f64))
 }
 
-/// Measurements of messages between nodes.
+/// Measurements of messages between nodes; `alone` are times of one pair of ranks, `together` times of all pairs at once.
 struct InterNode {
     wire: Link,
     /// Bytes per second that a rank can send to several nodes at once, if less than the sum of the rates to each of them alone.

@@ -12,7 +12,7 @@ use bruckner_schedule::Topology;
 use super::{rounded, row, write_profile};
 use crate::explain::read_profile;
 
-/// Maximum time of a winner relative to the loser; above this there is no difference.
+/// Largest ratio of two algorithms' times at which the faster one wins; above it, there is no difference.
 const MAX_RATIO: f64 = 0.95;
 /// Resolution of the times in a report, in seconds.
 const RESOLUTION: f64 = 300e-9;
@@ -69,8 +69,8 @@ fn is_faster(than: f64, time: f64) -> bool {
     time <= MAX_RATIO * than && than - time >= RESOLUTION
 }
 
-/// Returns the result to store for the times in `seen`, as unconfirmed; `None` if nothing changes. A confirmed result loses its
-/// confirmation only if it was seen to be slower than another algorithm.
+/// Returns the unconfirmed result to store for the times in `seen`, or `None` if the profile does not change. An earlier result is
+/// replaced, or loses its confirmation, only if `seen` shows that another algorithm is faster.
 fn advice(seen: &Timings, new: TuningResult, before: Option<&TuningResult>) -> Option<TuningResult> {
     let of = |name: &str| seen.of(name);
     match before {

@@ -176,7 +176,7 @@ impl Tune {
         Ok(Answer::Success)
     }
 
-    /// Part of the budget for measuring the library's algorithms; the rest is for those of the MPI.
+    /// Returns the part of the budget for measuring the library's algorithms; the rest is for the MPI's own algorithms.
     fn tuning_time(&self) -> Duration {
         if self.natives { self.budget / 2 } else { self.budget }
     }
@@ -291,7 +291,8 @@ impl Tune {
         Ok(first.then_some(text))
     }
 
-    /// Measures all cases on some of the ranks. Returns the text to print, on the first of these. Collective among these ranks.
+    /// Measures all cases on the ranks of one communicator, and returns the text to print; only the first rank of the communicator has all
+    /// of it. Collective on the communicator.
     fn tune_cases(
         &self,
         parameters: TuneParameters<'_>,

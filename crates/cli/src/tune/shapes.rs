@@ -1,5 +1,5 @@
-//! Topology shapes that are tuned in one launch: programs use not only all ranks, but also the ranks of one node, one rank of each node,
-//! or half of the nodes.
+//! Subsets of the ranks that are tuned in one launch, because programs use communicators not only of all ranks, but also of the ranks of
+//! one node, of one rank of each node, or of half of the nodes.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub(super) struct RankSubset {
     pub(super) members: Vec<bool>,
 }
 
-/// Returns subsets of distinct shapes: all ranks, those of one node, one of each node, those of half the nodes, and all but one. A subset
-/// with unequal numbers of ranks on its nodes is left out, because a profile cannot describe it.
+/// Returns subsets of the ranks with distinct shapes (nodes x ranks on each): all ranks, those of one node, one of each node, those of
+/// half the nodes, and all but one. A subset with unequal numbers of ranks on its nodes is left out, because a profile cannot describe it.
 pub(super) fn parts(topology: &Topology) -> Vec<RankSubset> {
     let ranks = topology.ranks();
     let node = |rank: u32| topology.region_of(Level::NODE, Rank(rank));
@@ -53,7 +53,7 @@ pub(super) fn parts(topology: &Topology) -> Vec<RankSubset> {
     parts
 }
 
-/// Barrier that sleeps while waiting, because the ranks that still measure need the cores. Collective.
+/// Waits for all ranks, and sleeps meanwhile, because the ranks that still measure need the cores. Collective.
 pub(super) fn sleeping_barrier(ranks: Communicator) -> Result<()> {
     ranks.barrier()?.plan("native")?.overlap(|barrier| -> Result<()> {
         while !barrier.advance()? {

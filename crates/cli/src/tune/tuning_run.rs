@@ -14,7 +14,7 @@ use crate::bench::{Contender, Effort, Problem, Ranks};
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Winner {
     pub(super) expression: Expression,
-    /// Time relative to the MPI's own function.
+    /// Time of the algorithm divided by that of the MPI's own function; `interval` is the confidence interval of this ratio.
     pub(super) ratio: f64,
     pub(super) interval: [f64; 2],
 }
@@ -24,27 +24,27 @@ pub(super) struct Winner {
 pub(super) struct CaseResult {
     /// Time of the MPI's own function, in seconds.
     pub(super) native: f64,
-    /// `None` if no algorithm is significantly faster.
+    /// The fastest algorithm; `None` if no algorithm is significantly faster than the MPI's own function.
     pub(super) winner: Option<Winner>,
 }
 
 /// Minimum number of blocks, enough for an interval at [`CONFIDENCE`].
 const BLOCKS: usize = 15;
-/// Minimum number of blocks beyond the time limit, enough if all of them agree.
+/// Number of blocks that are measured even beyond the time limit: enough for a result if all of them agree.
 const LEAST: usize = 7;
 /// A candidate slower than the best by this factor in each of the first blocks is dropped.
 const DROP_FACTOR: f64 = 1.2;
 /// Confidence level of the two-sided interval; only its upper end counts, which gives 99 %.
 const CONFIDENCE: f64 = 0.98;
-/// Maximum median ratio of a winner to native.
+/// Largest median of the ratios of a winner's time to native's time.
 const MEDIAN: f64 = 0.95;
-/// Maximum ratio of a winner to native in nineteen of twenty blocks.
+/// Largest ratio of a winner's time to native's time in nineteen of twenty blocks.
 const WORST: f64 = 1.05;
-/// Maximum ratio of a winner to native for calls back to back.
+/// Largest ratio of a winner's time to native's time for calls back to back.
 const BACK_TO_BACK: f64 = 1.0;
 /// Factor by which another algorithm must be faster to replace a confirmed winner.
 const REPLACE_FACTOR: f64 = 1.1;
-/// Overhead of reaching a composition of two MPI functions, in seconds.
+/// Time that a composition of two MPI functions must save to win, in seconds: about the overhead of a call that a composition handles.
 const COMPOSITION_OVERHEAD: f64 = 1e-6;
 
 /// Measures candidates against native; `before` is the earlier result of the case. Collective; all ranks get the same result.

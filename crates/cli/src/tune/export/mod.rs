@@ -20,7 +20,7 @@ pub(crate) enum Format {
     OpenMpi,
     /// JSON selection trees for both layers of MPICH
     Mpich,
-    /// Environment variables
+    /// Environment variables I_MPI_ADJUST_*
     Intel,
 }
 

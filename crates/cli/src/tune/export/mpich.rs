@@ -18,12 +18,12 @@ const COMPOSITION: &str = "composition ";
 /// Names and rules of a collective in the trees.
 struct CollectiveRules {
     name: Name,
-    /// Name in the trees; `title` is the name in names of algorithms.
+    /// Name of the collective in the trees; `title` is its name within the names of algorithms.
     tree: &'static str,
     title: &'static str,
     /// Keys below [`INTRA`] under which rules are inserted in the upper layer's tree.
     below: &'static [&'static str],
-    /// Variable that tests the size; `all` says whether it counts the bytes of all ranks together.
+    /// Variable by which the rules test the size; `all` says whether it counts the bytes of all ranks together.
     size: &'static str,
     all: bool,
     /// Algorithms of the upper layer that are correct for every call; `true` marks those that need a commutative operation.

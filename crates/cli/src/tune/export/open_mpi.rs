@@ -83,7 +83,7 @@ pub(super) fn takes(name: Name, setting: &str) -> bool {
     known(name).is_some_and(|known| known.algorithm(setting).is_some())
 }
 
-/// Returns rules for one number of ranks as pairs of minimum bytes and value; sizes outside the spans get `default`.
+/// Returns the rules for one number of ranks, as pairs of minimum bytes and value; sizes outside the measured ranges get `default`.
 fn list(spans: &[Span], each: u64, value: impl Fn(&str) -> String, default: &str) -> Vec<(u64, String)> {
     let mut rules = vec![(0, default.to_owned())];
     for span in spans {
