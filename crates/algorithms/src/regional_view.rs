@@ -1,4 +1,4 @@
-//! What one rank knows about an alltoall between regions: the ranks of its region, its lanes, and the blocks that the lanes carry.
+//! The view of one rank on an alltoall between regions: the ranks of its region, its lanes, and the blocks that the lanes carry.
 
 use bruckner_schedule::{Area, Counts, End, Level, Message, Payload, Places, Problem, Rank, Set, Tag, Topology};
 

@@ -58,7 +58,7 @@ enum Open {
     Missing,
 }
 
-/// What an MPI constant means to this library, in addition to its value.
+/// Meaning of an MPI constant to this library, in addition to its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meaning {
     /// A constant that is neither a datatype nor an operation with reduction kernels.

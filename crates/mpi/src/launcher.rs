@@ -37,7 +37,7 @@ const IDENTITY: [&str; 8] = [
 /// Maximum number of ranks on a node for which the process of each rank is checked.
 const MOST_SIBLINGS: usize = 512;
 
-/// What a process knows about how its job was started.
+/// Information that a process has about how its job was started.
 pub struct LaunchContext<'a> {
     /// Returns the value of an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
@@ -57,7 +57,7 @@ pub struct LaunchContext<'a> {
 /// Identity of a file, independent of its name: device and inode number.
 pub type FileId = (u64, u64);
 
-/// What `bruckner exec` started for this rank of this job.
+/// The program that `bruckner exec` started for this rank of this job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Started {
     /// `bruckner exec` was not used.

@@ -40,7 +40,7 @@ impl Tags {
         top.map_or(0, |word| 64 * word as u64 + 64 - u64::from((!self.free[word]).leading_zeros()))
     }
 
-    /// Returns the range with number `number`, if there are so many ranges.
+    /// Returns the range with number `number`, if it exists.
     pub fn numbered(&self, number: u64) -> Option<TagRange> {
         let number = usize::try_from(number).ok().filter(|number| *number < 64 * self.free.len())?;
         Some(TagRange { number, first: number as u32 * self.per_range, count: self.per_range })

@@ -39,7 +39,7 @@ fn is_set(words: &[u64], at: usize) -> bool {
 /// last.
 type OperationNumber = u64;
 
-/// What an operation must have in common with the last user of a slot to use the slot; the same on all ranks.
+/// Properties that an operation must share with the last user of a slot to use the slot; the same on all ranks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Purpose {
     pub(crate) kind: Kind,

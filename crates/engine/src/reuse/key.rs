@@ -5,7 +5,7 @@ use bruckner_algorithms::lower::OnNode;
 use bruckner_algorithms::{Expression, Task, orders};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Rank, Topology};
 
-/// What calls must have in common to use the same plan of an algorithm: whether chunks are equal; the order into which the algorithm sorts
+/// Properties that calls must share to use the same plan of an algorithm: whether chunks are equal; the order into which the algorithm sorts
 /// unequal blocks; and how ranks of a node exchange data, which differs for collectives with a root.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PlanForm {
