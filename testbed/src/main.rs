@@ -81,7 +81,7 @@ enum Ask {
         #[arg(long)]
         check: bool,
     },
-    /// Compares times of collectives on emulated nodes with what the model predicts from messages between two ranks. As root.
+    /// Compares times of collectives on emulated nodes with what the model predicts from messages between two ranks. Needs root privileges.
     Predict {
         /// Number of launches of each case.
         #[arg(long, default_value_t = 3)]
@@ -109,7 +109,7 @@ enum Ask {
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
     },
-    /// Runs a command on emulated nodes, under an MPI's launcher. As root.
+    /// Runs a command on emulated nodes, under an MPI's launcher. Needs root privileges.
     Cluster {
         #[command(flatten)]
         shape: cluster::Shape,
@@ -121,7 +121,7 @@ enum Ask {
         command: Vec<String>,
     },
     /// Runs `bruckner bench` on emulated nodes with all its launches, including those for native-best; labels the results with delay and
-    /// rate. As root.
+    /// rate. Needs root privileges.
     Bench {
         #[command(flatten)]
         shape: cluster::Shape,
@@ -132,7 +132,7 @@ enum Ask {
         #[arg(last = true, required = true)]
         ask: Vec<String>,
     },
-    /// Measures the comparisons (sweep, algorithms, ragged) of docs/measured.md on emulated nodes. Must be run as the root user.
+    /// Measures the comparisons (sweep, algorithms, ragged) of docs/measured.md on emulated nodes. Needs root privileges.
     Measure {
         /// Measures only these figures.
         #[arg(value_enum)]
@@ -161,12 +161,12 @@ enum Ask {
         again: bool,
     },
     /// Runs `bruckner tune`, and measures the algorithms that the library then chooses beside native and other candidates; fails where
-    /// they are slower than native. As root.
+    /// they are slower than native. Needs root privileges.
     Chooser {
         #[command(flatten)]
         ask: chooser::Options,
     },
-    /// Measures how soon online tuning replaces the choices of a wrong profile, and what it costs with a right profile. As root.
+    /// Measures how soon online tuning replaces the choices of a wrong profile, and what it costs with a right profile. Needs root privileges.
     Watching {
         #[command(flatten)]
         ask: watching::Options,
@@ -178,7 +178,7 @@ enum Ask {
         #[arg(long)]
         quick: bool,
     },
-    /// Sets up a Slurm and runs programs under its srun: PMIx with Open MPI, PMI-2 with MPICH. As root.
+    /// Sets up a Slurm and runs programs under its srun: PMIx with Open MPI, PMI-2 with MPICH. Needs root privileges.
     Slurm,
     /// Runs `bruckner compare` on programs with a known verdict; fails where it is wrong more than once in ten times.
     Worth {
@@ -192,7 +192,7 @@ enum Ask {
         #[arg(long)]
         only: Option<String>,
     },
-    /// Builds other libraries of collectives from given clones, and measures them beside native and this library. As root.
+    /// Builds other libraries of collectives from given clones, and measures them beside native and this library. Needs root privileges.
     Peers {
         /// A clone of eth-cscs/ext_mpi_collectives.
         #[arg(long, value_name = "DIR")]
@@ -239,7 +239,7 @@ enum Ask {
         #[arg(long)]
         quick: bool,
     },
-    /// Runs LAMMPS, Quantum ESPRESSO and HPCC on emulated nodes, with and without the library. As root.
+    /// Runs LAMMPS, Quantum ESPRESSO and HPCC on emulated nodes, with and without the library. Needs root privileges.
     AppsOnNodes {
         #[command(flatten)]
         shape: cluster::Shape,

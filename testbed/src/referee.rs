@@ -166,7 +166,7 @@ impl Referee {
     }
 }
 
-/// Whether a rank sends many messages: more than four times the logarithm of the number of ranks.
+/// Whether any of three ranks (0, 1 and p/2) sends more than 4 log2 p messages.
 fn is_linear(steps: &dyn Fn(Rank) -> Steps, ranks: u32) -> bool {
     let has_many = |rank| {
         let messages = |step: &&CostStep| matches!(step, CostStep::Send { .. });

@@ -32,8 +32,9 @@ pub fn is_native(contender: &str) -> bool {
 }
 
 /// Returns the contender that is the MPI's own function under its fastest setting. Usually a case has one such contender, because only the
-/// winner of the trial launches is measured in full. If files of several runs were joined there may be several; then the fastest relative
-/// to another contender is returned.
+/// winner of the trial launches is measured in full. If results of several runs are joined, there may be one from each run; they are
+/// compared by their ratios to the first algorithm of the library in the case. `None` if no such algorithm or no such contender was
+/// measured.
 pub fn best<'a>(case: &JoinedCase<'a>) -> Option<&'a str> {
     let forced: Vec<&'a str> = case.contenders.iter().copied().filter(|name| is_forced(name)).collect();
     let ours = case.contenders.iter().find(|name| !is_native(name) && **name != LIBRARY_SELECTION)?;

@@ -40,7 +40,7 @@ pub struct Row {
     pub algorithm: String,
     /// Reason for the choice, as text.
     pub reason: String,
-    /// Kind of evidence for the choice.
+    /// Kind of evidence for the choice of the algorithm.
     #[serde(default)]
     pub evidence: Evidence,
     /// Number of calls.

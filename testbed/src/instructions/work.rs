@@ -44,7 +44,8 @@ pub(super) const PARTS: [&str; 8] = [
     "persistent init to its agreement",
 ];
 
-/// Runs a part of the work in this process, under valgrind.
+/// Runs one of [`PARTS`], the work whose instructions are counted. `cargo testbed instructions` starts a process under valgrind for each
+/// part, which calls this.
 pub(crate) fn run_in_process(part: &str) -> Result<()> {
     match part {
         "plans" => plans(),
@@ -85,7 +86,7 @@ fn count<R>(name: &str, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Valgrind writes the count of a figure whenever this function is called.
+/// Does nothing: valgrind writes the number of instructions since the last dump whenever this function is called (`--dump-before`).
 #[inline(never)]
 fn end_of_figure() {
     std::hint::black_box(());

@@ -24,7 +24,7 @@ pub(super) struct Line {
     pub(super) offset: u64,
     /// Whether any result depends on the line.
     pub(super) live: bool,
-    /// Whether the line is the result for its fraction.
+    /// Whether this partial sum is the rank's final sum of its fraction.
     pub(super) result: bool,
     source: Option<Source>,
 }

@@ -37,7 +37,8 @@ pub(crate) struct Effort {
 const MOST_BLOCKS: usize = 400;
 /// Number of blocks after which slow contenders are dropped.
 const FIRST_BLOCKS: usize = 3;
-/// Time by which the last rank comes late when a barrier is checked.
+/// How long the rank with the highest number sleeps before it enters a barrier that is checked: no other rank may leave the barrier before
+/// that.
 const BARRIER_DELAY: Duration = Duration::from_millis(20);
 /// Reason stored for a contender with a wrong result.
 pub(crate) const WRONG: &str = "WRONG RESULT";

@@ -6,7 +6,7 @@ use bruckner_measure::{Interval, median, wilcoxon_interval};
 use bruckner_report::CollectiveTime;
 use serde::Serialize;
 
-/// Confidence level of the interval of the ratio.
+/// Confidence level of the interval for the ratio of wall times with and without the library.
 const CONFIDENCE: f64 = 0.98;
 /// Smallest relative difference of the wall times that counts as a difference.
 const MIN_DIFFERENCE: f64 = 0.01;

@@ -264,7 +264,8 @@ pub trait Backend: Communicators + Datatypes + Natives + Send + Sync + Sized + '
     /// Whether the MPI can call a function of the library inside its waits.
     fn has_hook(&self) -> bool;
 
-    /// Makes the MPI call `work` inside each of its waits from now on, as long as `work` returns true. All calls pass the same function.
+    /// Registers `work` with the MPI, which from now on calls it in each of its waits until it returns false. Every call of `work_inside`
+    /// must pass a function that does the same.
     fn work_inside(&self, work: Work) -> Result<(), MpiError>;
 
     /// Reads the settings in files and the environment of this process, as lines `NAME=value`.

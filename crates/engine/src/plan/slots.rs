@@ -101,7 +101,8 @@ impl<B: Backend> Table<B> {
         Some(Resources { slot: Some(self.turn), ..slot.free.take()? })
     }
 
-    /// Removes slots that are free on all ranks, the least recently used first, until at most `most` are left.
+    /// Removes slots of the table that are free on all ranks, the least recently used first, until the table has at most `most` slots or
+    /// no such slot is left. Returns the resources of the removed slots.
     fn shrink(&mut self, free: &[u64], most: usize) -> Vec<Resources<B>> {
         let turn_of_free = |(at, slot): (usize, &Slot<B>)| is_set(free, at).then_some(slot.turn);
         let mut oldest: Vec<OperationNumber> = self.slots.iter().enumerate().filter_map(turn_of_free).collect();

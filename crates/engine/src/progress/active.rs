@@ -64,7 +64,7 @@ impl Active {
         self.count.store(list.operations.len(), Ordering::Relaxed);
     }
 
-    /// Advances every operation that no other thread is advancing.
+    /// Advances every operation that no other thread is advancing. `inside`: the MPI calls this in one of its waits.
     pub(crate) fn advance(&self, inside: bool) {
         if self.is_empty() {
             return;

@@ -23,7 +23,7 @@ use crate::error::raise;
 use crate::reason::Reason;
 use crate::run::Persistent;
 
-/// A persistent request that the library handles, or counts for the report.
+/// A persistent request that the library handles, or whose starts it counts for the report.
 pub(crate) struct Known<B: Backend> {
     /// The operation that handles the request, or the reason why the MPI handles the request itself, so that its starts are only counted.
     pub(crate) handled: Result<Persistent<B>, Reason>,

@@ -197,7 +197,7 @@ impl Pool {
         rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset as u64, bytes as u64).is_ok()
     }
 
-    /// Returns the number of bytes in all leases that have not returned yet.
+    /// Returns the number of bytes in all leases that have not been given back yet.
     pub fn lent(&self) -> usize {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         self.collect(&mut books);
