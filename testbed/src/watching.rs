@@ -138,9 +138,9 @@ pub(crate) fn run(ask: &Options) -> Result<()> {
                 parts.push(took(&place, &Way { profile: &right, watch: true }, case, [1, calls - 1])?[1]);
             }
             let part = median(parts);
-            let dear = part > COST;
-            broken += usize::from(dear);
-            let remark = if dear { " TOO EXPENSIVE" } else { "" };
+            let is_expensive = part > COST;
+            broken += usize::from(is_expensive);
+            let remark = if is_expensive { " TOO EXPENSIVE" } else { "" };
             println!("{:<15} {:>8} {calls:>8} {:>7.2} %{remark}", case.0, bytes_text(case.1), part * 100.0);
         }
     }

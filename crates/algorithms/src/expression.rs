@@ -178,7 +178,7 @@ impl Expression {
     }
 
     /// Whether the MPI's own functions do the whole collective, so that there is nothing to plan.
-    pub fn is_native(&self) -> bool {
+    pub fn runs_in_mpi(&self) -> bool {
         *self == Expression::Plain(Plain::Native) || self.is_composition()
     }
 

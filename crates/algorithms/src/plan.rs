@@ -325,7 +325,8 @@ fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
             use Plain::{Direct, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
-            !expression.is_native() && !matches!(plain, Direct | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
+            !expression.runs_in_mpi()
+                && !matches!(plain, Direct | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
         }
         Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) => true,
         Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,

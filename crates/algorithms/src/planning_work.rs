@@ -16,7 +16,7 @@ pub fn planning_work(collective: Collective, expression: &Expression, topology: 
     let ranks = u64::from(topology.ranks());
     let of = |level: Level| (u64::from(topology.regions(level)), u64::from(topology.largest(level)));
     match expression {
-        left if left.is_native() => 0,
+        expression if expression.runs_in_mpi() => 0,
         Expression::Pipeline { parts, of } => u64::from(*parts) * planning_work(collective, of, topology),
         Expression::ReduceScatterAllgather(of) => 2 * planning_work(Collective::Allgather, of, topology),
         Expression::Locality { level, .. } if collective == Collective::Alltoall => {

@@ -159,7 +159,7 @@ impl Explain {
         let mut text = ranking.as_ref().map_or(String::new(), Ranking::comments);
         let (mut tried, mut handled) = (Vec::new(), None);
         for choice in &choices {
-            let left = choice.expression.is_native();
+            let left = choice.expression.runs_in_mpi();
             let planned = if left { None } else { Some(plan(task, &choice.expression)) };
             let why = match &planned {
                 Some(Err(refusal)) => format!("does not fit: {refusal}"),

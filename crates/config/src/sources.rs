@@ -168,9 +168,10 @@ fn found() -> FoundSettings {
         found.add_user_file(&file, &[0, me]);
     }
     let all = if has_raised_privileges() { None } else { Some(std::env::vars_os()) };
-    for (name, value) in all.into_iter().flatten() {
-        found.variable(&name, &value);
-    }
+    // Names of earlier versions come first: a new name beside the old one takes precedence.
+    let is_current = |name: &OsStr| name.to_str().is_none_or(|name| current(Context::Setting, name) == name);
+    let (new, old): (Vec<_>, Vec<_>) = all.into_iter().flatten().partition(|(name, _)| is_current(name));
+    old.iter().chain(&new).for_each(|(name, value)| found.variable(name, value));
     found.add_lines(administrators, &fixed, ", fixed");
     found
 }

@@ -126,8 +126,9 @@ fn pipelines() {
     }
 }
 
-/// Whole forms of Jocksch's family take ⌈log2 p⌉ steps in either half and send 2(p − 1)/p of the vector. Short forms take ⌈log2 p⌉ steps,
-/// each with the whole vector if p is a power of two, and with at most twice that otherwise.
+/// Checks allreduces by factorizations (Jocksch et al.). One with a reduce_scatter and an allgather takes ⌈log2 p⌉ steps in each of the two
+/// and sends 2(p − 1)/p of the vector. One with an allgather only takes ⌈log2 p⌉ steps. Each of these sends the whole vector if p is a power
+/// of two, and at most twice as much otherwise.
 #[test]
 fn factors_and_ports() {
     let ones = |sign: &str, p: u64| vec![format!("{sign}1"); log2(p) as usize].join(" ");

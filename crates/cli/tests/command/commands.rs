@@ -205,3 +205,19 @@ fn exec_puts_the_library_behind_and_leaves_a_mark() {
     let ends_as_it = bruckner(&["exec", "--library", "/dev/null", "sh", "-c", "exit 7"]);
     assert_eq!(ends_as_it.status.code(), Some(7));
 }
+
+#[test]
+fn a_new_name_of_a_setting_takes_precedence_over_the_old_one() {
+    let settings = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bruckner"));
+        command.env_clear().envs(variables.iter().copied()).arg("settings");
+        text(&command.output().expect("the command runs").stdout)
+    };
+    let online_tuning = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("BRUCKNER_ONLINE_TUNING ")).expect("it is listed");
+        line.split_whitespace().nth(1).expect("a value").to_owned()
+    };
+    assert_eq!(online_tuning(&settings(&[("BRUCKNER_WATCH", "off")])), "off");
+    let both = settings(&[("BRUCKNER_WATCH", "off"), ("BRUCKNER_ONLINE_TUNING", "on")]);
+    assert_eq!(online_tuning(&both), "on");
+}

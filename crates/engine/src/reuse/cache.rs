@@ -91,7 +91,10 @@ impl ReuseCache {
         self.contents().programs.get(program).map(|(_, compiled)| compiled.clone())
     }
 
-    #[allow(clippy::mutable_key_type, reason = "a written algorithm is known by its text alone, which does not change")]
+    #[allow(
+        clippy::mutable_key_type,
+        reason = "a schedule of the user is identified by its text alone, which does not change"
+    )]
     pub(crate) fn put(&self, program: ProgramKey, topology: &Arc<Topology>, compiled: Arc<Compiled>) {
         let programs = &mut self.contents().programs;
         if programs.len() >= PROGRAMS {

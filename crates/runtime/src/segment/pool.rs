@@ -85,7 +85,7 @@ struct SliceState {
 pub struct Pool {
     slices: u32,
     file: OwnedFd,
-    books: Mutex<SliceState>,
+    state: Mutex<SliceState>,
 }
 
 /// Unit in which slices are lent, in bytes.
@@ -142,38 +142,38 @@ impl Pool {
     fn new(file: OwnedFd, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::is_within_limits(slices)?;
         let own = me as usize * Pool::SLICE;
-        let books = Mutex::new(SliceState { free: vec![(own, Pool::SLICE)], lent: Vec::new() });
-        Ok(Pool { slices, file, books })
+        let state = Mutex::new(SliceState { free: vec![(own, Pool::SLICE)], lent: Vec::new() });
+        Ok(Pool { slices, file, state })
     }
 
     /// Lends `bytes` bytes, all zero, to `users` users. Returns the offset of the bytes in the object, or `None` if the slice, or the
     /// node's shared memory, is exhausted.
     pub fn lend(&self, bytes: usize, users: u32) -> Option<usize> {
         let bytes = bytes.next_multiple_of(PAGE);
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        self.collect(&mut books);
-        let fit = books.free.iter().position(|(_, len)| *len >= bytes)?;
-        let (offset, len) = books.free[fit];
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.collect(&mut state);
+        let fit = state.free.iter().position(|(_, len)| *len >= bytes)?;
+        let (offset, len) = state.free[fit];
         if len == bytes {
-            books.free.remove(fit);
+            state.free.remove(fit);
         } else {
-            books.free[fit] = (offset + bytes, len - bytes);
+            state.free[fit] = (offset + bytes, len - bytes);
         }
         // The first page, with the counter of users that have left, is allocated and mapped at once, because this process reads the
         // counter.
         let first_page = self.reserve(offset, PAGE).then(|| Mapping::new(&self.file, offset, PAGE)).flatten();
         let Some(first_page) = first_page else {
-            give_back(&mut books.free, offset, bytes);
+            give_back(&mut state.free, offset, bytes);
             return None;
         };
-        books.lent.push(LentRange { offset, bytes, users, first_page });
+        state.lent.push(LentRange { offset, bytes, users, first_page });
         Some(offset)
     }
 
     /// Takes back the leases that all users have left. Their memory is returned to the system, so it is zero when it is lent again.
-    fn collect(&self, books: &mut SliceState) {
+    fn collect(&self, state: &mut SliceState) {
         let mut back = Vec::new();
-        books.lent.retain(|lent| {
+        state.lent.retain(|lent| {
             let left = lent.first_page.leavers().load(Ordering::Acquire) >= lent.users;
             if left {
                 back.push((lent.offset, lent.bytes));
@@ -188,7 +188,7 @@ impl Pool {
                 // SAFETY: the mapping has `bytes` bytes, which nobody uses any more.
                 unsafe { all.start.write_bytes(0, bytes) };
             }
-            give_back(&mut books.free, offset, bytes);
+            give_back(&mut state.free, offset, bytes);
         }
     }
 
@@ -199,9 +199,9 @@ impl Pool {
 
     /// Returns the number of bytes in all leases that have not been given back yet.
     pub fn lent(&self) -> usize {
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        self.collect(&mut books);
-        books.lent.iter().map(|lent| lent.bytes).sum()
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.collect(&mut state);
+        state.lent.iter().map(|lent| lent.bytes).sum()
     }
 }
 
