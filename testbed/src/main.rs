@@ -221,7 +221,7 @@ enum Ask {
     /// Runs unmodified programs with the library preloaded: the tests of mpi4py and MPICH, random calls, faults, programs on two nodes.
     Suites {
         /// Runs only these suites.
-        #[arg(long = "only")]
+        #[arg(long = "only", value_delimiter = ',')]
         only: Vec<suites::Suite>,
         /// Tests only these MPIs.
         #[arg(long = "mpi")]

@@ -1,8 +1,10 @@
 //! The MPIs of the testbed: where each comes from, how programs are compiled for it, and how they are started.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -264,8 +266,14 @@ impl Mpi {
         let directory = home().join("programs").join(self.name());
         std::fs::create_dir_all(&directory)?;
         let output = directory.join(program);
+        // Each program is compiled once. It gets its name when it is complete, because another process may be starting it.
+        static COMPILED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+        if COMPILED.lock().expect("no panic").contains(&output) {
+            return Ok(output);
+        }
+        let incomplete = directory.join(format!("{program}-{}", std::process::id()));
         let mut command = self.command(self.compiler());
-        command.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Werror", "-o"]).arg(&output).arg(&source);
+        command.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Werror", "-o"]).arg(&incomplete).arg(&source);
         command.args(more).args(["-lpthread", "-lm", "-ldl"]);
         // The path is built in, so that the MPI is found where the environment is not passed on, as on another node.
         if let Some(prefix) = self.prefix() {
@@ -275,6 +283,8 @@ impl Mpi {
         if !run.status.success() {
             bail!("{program} for {}: {}", self.name(), String::from_utf8_lossy(&run.stderr));
         }
+        std::fs::rename(&incomplete, &output)?;
+        COMPILED.lock().expect("no panic").insert(output.clone());
         Ok(output)
     }
 }
