@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::cluster::{Cluster, Shape};
 use crate::launch::Launch;
 use crate::mpis::{Mpi, home, root};
-use crate::{readme, setup, speed};
+use crate::{listing, setup, speed};
 
 /// An application: how to run it, and which lines of its output are results.
 struct App {
@@ -293,7 +293,7 @@ fn listing() -> Result<()> {
     let said = launch.argument("-log").argument("none").set("BRUCKNER_REPORT", "stderr").run()?;
     let report = said.err.lines().skip_while(|line| !line.starts_with("bruckner "));
     let report: Vec<&str> = report.collect();
-    readme::compare("lmp -in testbed/inputs/melt.lmp", &report.join("\n"), |line| {
+    listing::compare("docs/using/report.md", "lmp -in testbed/inputs/melt.lmp", &report.join("\n"), |line| {
         // Left out because they vary: numbers with six decimals, all numbers in the line of time in collectives, and advice.
         let is_time = |word: &&str| word.split_once('.').is_some_and(|(_, decimals)| decimals.len() == 6);
         let is_figure = |word: &&str| word.trim_start_matches('(').starts_with(|first: char| first.is_ascii_digit());

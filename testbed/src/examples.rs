@@ -6,8 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::launch::Launch;
+use crate::listing;
 use crate::mpis::{Mpi, home, root};
-use crate::readme;
 
 /// Runs all examples; returns an error at the first one that does not work.
 pub(crate) fn run() -> Result<()> {
@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<()> {
     }
     let said = Launch::new(Mpi::Mpich5, 2, &command).argument("doctor").run()?;
     // The path of the library, and whether ranks are pinned, differ between machines.
-    readme::compare("mpirun -n 2 bruckner doctor", &said.out, |line| {
+    listing::compare("docs/using/troubleshooting.md", "mpirun -n 2 bruckner doctor", &said.out, |line| {
         (!line.starts_with("library") && !line.starts_with("note")).then(|| line.to_owned())
     })
 }

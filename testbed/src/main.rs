@@ -9,6 +9,7 @@ mod frames;
 mod instructions;
 mod interrupt;
 mod launch;
+mod listing;
 mod matrix;
 mod measure;
 mod mpis;
@@ -16,8 +17,8 @@ mod papers;
 mod paths;
 mod peers;
 mod predict;
-mod readme;
 mod referee;
+mod scale;
 mod setup;
 mod speed;
 mod suite;
@@ -75,9 +76,15 @@ enum Ask {
         #[arg(long = "ranks", value_delimiter = ',', default_values_t = [64, 256, 1024, 4096])]
         ranks: Vec<u32>,
     },
-    /// Prints claims of papers beside the results of the model, as in docs/papers.md.
+    /// Prints claims of papers beside the results of the model, as in docs/theory/papers.md.
     Papers {
-        /// Compares the output with docs/papers.md instead of printing it.
+        /// Compares the output with docs/theory/papers.md instead of printing it.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Prints what one rank plans, stores and sends as the number of ranks grows, and draws the figure of docs/theory/scale.md.
+    Scale {
+        /// Compares both with docs/theory/scale.md instead.
         #[arg(long)]
         check: bool,
     },
@@ -132,7 +139,7 @@ enum Ask {
         #[arg(last = true, required = true)]
         ask: Vec<String>,
     },
-    /// Measures the comparisons (sweep, algorithms, ragged) of docs/measured.md on emulated nodes. Needs root privileges.
+    /// Measures the comparisons (sweep, algorithms, ragged) of docs/theory/measured.md on emulated nodes. Needs root privileges.
     Measure {
         /// Measures only these figures.
         #[arg(value_enum)]
@@ -147,7 +154,7 @@ enum Ask {
         #[arg(long)]
         again: bool,
     },
-    /// Measures the speedups that docs/measured.md promises, on emulated nodes and on one node, and fails if one is below its limit. Must
+    /// Measures the speedups that docs/theory/measured.md promises, on emulated nodes and on one node, and fails if one is below its limit. Must
     /// be run as the root user.
     Claims {
         /// Number of launches of each case.
@@ -267,8 +274,17 @@ fn main() -> std::process::ExitCode {
 
 fn ask() -> Result<()> {
     let ask = Ask::parse();
-    if !matches!(ask, Ask::Setup | Ask::Link { .. } | Ask::Referee { .. } | Ask::Instructions { .. } | Ask::Work { .. })
-    {
+    let without_mpi = matches!(
+        ask,
+        Ask::Setup
+            | Ask::Link { .. }
+            | Ask::Referee { .. }
+            | Ask::Papers { .. }
+            | Ask::Scale { .. }
+            | Ask::Instructions { .. }
+            | Ask::Work { .. }
+    );
+    if !without_mpi {
         library()?;
     }
     match ask {
@@ -281,6 +297,7 @@ fn ask() -> Result<()> {
         Ask::Work { part } => instructions::run_in_process(&part),
         Ask::Referee { ranks } => referee::run(&ranks),
         Ask::Papers { check } => papers::run(check),
+        Ask::Scale { check } => scale::run(check),
         Ask::Predict { launches, seconds, again } => predict::run(launches, seconds, again),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::CURRENT), launches),
         Ask::Roots { mpis } => speed::roots(some(&mpis, Mpi::CURRENT)),

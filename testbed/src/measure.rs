@@ -1,4 +1,4 @@
-//! `cargo testbed measure`: measures the figures of docs/measured.md by `bruckner bench` on emulated nodes.
+//! `cargo testbed measure`: measures the figures of docs/theory/measured.md by `bruckner bench` on emulated nodes.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use crate::cluster::{Cluster, Shape, command};
 use crate::mpis::{Mpi, home, root};
 
-/// A figure of docs/measured.md.
+/// A figure of docs/theory/measured.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Figure {
     /// The library's best algorithm against native and native-best for growing delays: on 4x4, 2x2 and 2x1, and on 4x4 with MPICH 5

@@ -1,6 +1,6 @@
 //! Selects the few candidate algorithms that are compared for a collective on communicators of one shape (nodes, and ranks on each).
 //!
-//! Candidates are algorithms that were the fastest in some case of docs/measured.md or are the fastest in some case by the cost model,
+//! Candidates are algorithms that were the fastest in some case of docs/theory/measured.md or are the fastest in some case by the cost model,
 //! with parameters that suit the number of nodes N: Bruck's radix is 2, ⌈√N⌉ or N. Between nodes there are leaders, lanes and
 //! locality-aware algorithms, a reduce_scatter with an allgather for an allreduce, and pipelines for long vectors; on one node, several
 //! shared-memory algorithms. The caller removes candidates that cannot be planned for the number of ranks.

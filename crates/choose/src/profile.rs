@@ -3,7 +3,7 @@
 //!
 //! ```toml
 //! name = "here"
-//! …                                  # the machine, as docs/simulating.md describes it
+//! …                                  # the machine, as docs/theory/model.md describes it
 //!
 //! [tune]
 //! version = 1

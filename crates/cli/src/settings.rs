@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::columns::{self, words};
 use crate::{Answer, print};
 
-/// Shows every setting with its value and source, as a program started here would find them
+/// Show every setting with its value and source, as a program started here would find them
 ///
 /// Later sources override earlier ones: the built-in default, [default] in /etc/bruckner.conf, the user's file (~/.config/bruckner.conf,
 /// or the file named by BRUCKNER_CONFIG), the environment, [fixed] in /etc/bruckner.conf. Exit status 1: a setting is invalid.

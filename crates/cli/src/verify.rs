@@ -23,7 +23,7 @@ use crate::{Answer, catalogue, compiled, print};
 /// Prove algorithms and programs correct, or test the verifier itself
 #[derive(Args)]
 pub(crate) struct Verify {
-    /// A collective; `all`: every algorithm in the catalogue; `probes`: the examples of docs/language.md; a file in the schedule language;
+    /// A collective; `all`: every algorithm in the catalogue; `probes`: the examples of docs/theory/language.md; a file in the schedule language;
     /// or `-`: standard input
     #[arg(value_name = "COLLECTIVE|all|probes|FILE", required_unless_present_any = ["self_test", "random", "catalogue"])]
     what: Option<String>,

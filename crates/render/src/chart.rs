@@ -51,6 +51,8 @@ pub enum Scale {
     Seconds,
     /// Speedups on a linear axis from 0, with a line at 1.
     Speedup,
+    /// Numbers on a logarithmic axis.
+    Count,
 }
 
 /// A labelled circle on the line at y = 1.
@@ -206,7 +208,7 @@ impl Chart {
     fn ticks(&self, low: f64, high: f64) -> Vec<(f64, String)> {
         let within = |tick: &f64| (low..=high).contains(tick);
         match self.scale {
-            Scale::Seconds => {
+            Scale::Seconds | Scale::Count => {
                 // Coarse steps for a range of many decades, finer steps for less than one decade.
                 const STEPS: [&[f64]; 4] = [
                     &[1.0],
@@ -224,7 +226,11 @@ impl Chart {
                 };
                 let chosen = STEPS.iter().map(|steps| ticks(steps)).find(|ticks| ticks.len() >= 3);
                 let chosen = chosen.unwrap_or_else(|| ticks(STEPS[3]));
-                chosen.into_iter().map(|tick| (tick, bruckner_measure::time_text(tick).replace(".0 ", " "))).collect()
+                let label = |tick: f64| match self.scale {
+                    Scale::Count => format!("{tick}"),
+                    _ => bruckner_measure::time_text(tick).replace(".0 ", " "),
+                };
+                chosen.into_iter().map(|tick| (tick, label(tick))).collect()
             }
             Scale::Speedup => {
                 let steps = (-1..6).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
@@ -239,7 +245,7 @@ impl Chart {
     fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, names: &[String]) -> Result<(), DrawError> {
         let (low, high) = self.range();
         match self.scale {
-            Scale::Seconds => self.over(area, names, (low..high).log_scale(), (low, high)),
+            Scale::Seconds | Scale::Count => self.over(area, names, (low..high).log_scale(), (low, high)),
             // Speedups lie close together: a linear axis shows them best.
             Scale::Speedup => self.over(area, names, 0.0..high, (0.0, high)),
         }

@@ -1,4 +1,4 @@
-//! `cargo testbed papers`: prints docs/papers.md, which compares claims of papers about their algorithms with our schedules and model.
+//! `cargo testbed papers`: prints docs/theory/papers.md, which compares claims of papers about their algorithms with our schedules and model.
 
 mod jocksch;
 mod nap;
@@ -20,11 +20,13 @@ use crate::mpis::root;
 /// Fraction by which machine parameters are varied.
 const BY: f64 = 0.3;
 
-const HEAD: &str = "# What the papers claim, and what the model says
+const HEAD: &str = "# Claims of the papers, compared with the model
 
-Printed by `cargo testbed papers`, which takes a few minutes. Times are those of the simulator (docs/simulating.md) unless something else is said. Behind
-each figure stands, in parentheses, the least and the most that it becomes if latencies and rates, between nodes and on them, are each
-30 % less or more than in the profile, in all combinations: what changes within that range is not known.
+*For researchers: what five papers claim about their algorithms, and what our schedules and our model give.*
+
+`cargo testbed papers` prints this page; it takes a few minutes. Times are from the simulator ([model](model.md)), unless stated otherwise. The
+range in parentheses after a figure is the smallest and the largest value if inter-node and intra-node latencies and rates are each 30 % lower
+or higher than in the profile, in all combinations: the model cannot decide what changes within that range.
 ";
 
 /// A number for a machine, and its range over variations of the machine with other parameters.
@@ -94,7 +96,7 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Prints all sections, or compares them with docs/papers.md if `check` is set.
+/// Prints all sections, or compares them with docs/theory/papers.md if `check` is set.
 pub(crate) fn run(check: bool) -> Result<()> {
     let sections = [nap::section, regions::section, radix::section, sparbit::section, jocksch::section];
     let mut text = HEAD.to_owned();
@@ -106,8 +108,11 @@ pub(crate) fn run(check: bool) -> Result<()> {
         print!("{text}");
         return Ok(());
     }
-    let path = root().join("docs/papers.md");
-    ensure!(std::fs::read_to_string(path)? == text, "docs/papers.md differs from the output of `cargo testbed papers`");
-    println!("docs/papers.md is up to date");
+    let path = root().join("docs/theory/papers.md");
+    ensure!(
+        std::fs::read_to_string(path)? == text,
+        "docs/theory/papers.md differs from the output of `cargo testbed papers`"
+    );
+    println!("docs/theory/papers.md is up to date");
     Ok(())
 }

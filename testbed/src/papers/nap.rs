@@ -84,9 +84,9 @@ pub(super) fn section() -> Result<String> {
     let mut text = format!(
         "## Node-aware allreduce (Bienz, Olson, Gropp 2019)
 
-The paper: on Blue Waters, {ranks} ranks, 16 on a node, NAP is the fastest up to 2,048 bytes, measured; beyond that, one rank of each node
-(SMP) is. By the paper's own equations 4 to 6 with the numbers of our profile NAP is the fastest up to {equations}; our schedules,
-simulated, up to {simulated}. Times of the others, relative to NAP:
+The paper: on Blue Waters, {ranks} ranks, 16 on a node, measurements show that NAP is the fastest up to 2,048 bytes, and above that
+one rank of each node (SMP). By the paper's equations 4 to 6 with the parameters of our profile, NAP is the fastest up to {equations};
+our schedules, simulated, up to {simulated}. Times of the other two, relative to NAP:
 ",
         ranks = NODES * PER_NODE,
         equations = crossing(&by_equations),
@@ -99,8 +99,8 @@ simulated, up to {simulated}. Times of the others, relative to NAP:
 }
 
 const NOTE: &str = "
-The equations agree with the paper, and its claim stands: up to 4 KiB where 2 KiB was measured. Our schedule is a different one on the node:
-so that all ranks have the same bits, each reduces all 16 contributions in rank order, through shared memory. That is 15 reductions
-a step instead of 4; with 1.44 ns a byte, as on Blue Waters, it ends NAP's advantage at a quarter of the size. At 256 bytes recursive
-doubling comes close, because the latency between nodes is three times as high from 500 bytes on, and NAP sends a third of the messages.
+The equations agree with the claim: up to 4 KiB, where the paper measured 2 KiB. Our schedule differs within a node: so that all ranks have the
+same bits, each reduces all 16 contributions in rank order, through shared memory. That is 15 reductions a step instead of 4. With 1.44 ns for
+a byte, as on Blue Waters, this limits NAP's advantage to a quarter of the size. At 256 bytes recursive doubling takes nearly the same time,
+because the inter-node latency is three times as high from 500 bytes on, and NAP sends a third of the messages.
 ";

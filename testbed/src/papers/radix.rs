@@ -68,8 +68,8 @@ pub(super) fn section() -> Result<String> {
     let mut text = "## The radix of Bruck's alltoall (Fan, Kumar)
 
 The paper: on Theta (Aries, 64 ranks a node) ⌈√P⌉ is the best radix in most cases, with 512 to 4,096 ranks and blocks of 16 to 1,024
-bytes. No latencies of Theta are known to us: these are Trinity's, the same network. By the max-rate model, the best radix;
-and how many times as long ⌈√P⌉ takes. With one rank a node:
+bytes. We know no latencies of Theta and use those of Trinity, which has the same network. Each cell has the best radix by the
+max-rate model, and the time of radix ⌈√P⌉ divided by the best time. With one rank on each node:
 "
     .to_owned();
     text.push_str(&table(&head, &rows(1, &alone.variations(BY))?));
@@ -80,8 +80,9 @@ and how many times as long ⌈√P⌉ takes. With one rank a node:
 }
 
 const NOTE: &str = "
-They agree where the paper measured and blocks are short, up to 64 bytes: there ⌈√P⌉ is the best to within 5 %, whatever the parameters. The
-reason is that 64 ranks share a link, so that bytes are 64 times as expensive; with one rank a node the best radix is far smaller, 2 to 16, and ⌈√P⌉ costs up to
-three times as much. They differ at 1 KiB, and perhaps at 256 bytes: there the model has no use for Bruck at all, and sends every block by
-itself (radix P − 1), since it counts neither what a message costs its sender nor what thousands of them do to each other at a receiver.
+They agree for 64 ranks on each node, as in the paper, and blocks of up to 64 bytes: there ⌈√P⌉ is within 5 % of the best, whatever the
+parameters. The reason is that 64 ranks share a link, so that bytes are 64 times as expensive; with one rank on each node the best radix is far
+smaller, 2 to 16, and ⌈√P⌉ takes up to three times as long. They differ at 1 KiB, and perhaps at 256 bytes: there the model never selects
+Bruck, and sends every block in a message of its own (radix P − 1), since it includes neither the cost of a message for its sender nor the
+congestion of thousands of messages at a receiver.
 ";

@@ -28,8 +28,8 @@ pub(super) fn section() -> Result<String> {
     }
     let mut text = "## Locality-aware Bruck (Bienz, Gautam, Kharel 2022)
 
-The paper: an allgather of two integers a rank on Lassen is faster than Bruck's, and the more so the more ranks there are in a region. It has
-pictures, no numbers. How many times as long Bruck's takes here, regions of 4 to 32 ranks, all of a region on a socket:
+The paper: an allgather of two integers a rank on Lassen is faster than Bruck's, and the speedup grows with the ranks of a region. It shows
+figures without numbers. Speedup over Bruck's algorithm in our model, for regions of 4 to 32 ranks, each region on a socket:
 "
     .to_owned();
     let of = PER_NODE.map(|ranks| format!("{ranks} in a region"));
@@ -40,6 +40,7 @@ pictures, no numbers. How many times as long Bruck's takes here, regions of 4 to
 }
 
 const NOTE: &str = "
-They agree: the gain grows with the ranks of a region, from 1.4 to 1.6 with 4 of them to 1.9 to 11 with 32, though not steadily: what counts is whether
-the number of regions is just below a power of the ranks in one. With parameters 30 % off, up to 16 regions of 4 or 8 could go either way.
+They agree: the speedup grows with the ranks of a region, from 1.4 to 1.6 with 4 of them to 1.9 to 11 with 32, though not steadily: it depends on
+whether the number of regions is just below a power of the ranks in one. With parameters 30 % different, either algorithm could be faster with
+up to 16 regions of 4 or 8.
 ";

@@ -136,10 +136,10 @@ pub(super) fn section() -> Result<String> {
     let mut text = format!(
         "## Sparbit (Loch, Koslovski 2021)
 
-The paper: on 16 nodes with Gigabit Ethernet, 5 to 256 ranks, blocks of 1 byte to 1 MiB, {cases} cases, Sparbit beats Bruck's allgather,
-recursive doubling, ring and neighbour exchange in 46.43 % of cases if nodes are filled one by one, and in 19.12 % if ranks are dealt
-out to them. Here the ranks of a node share its 116 MB/s, and have Blue Waters' wires between sockets on it; the range is that of every
-{EACH}th number of ranks.
+The paper: on 16 nodes with Gigabit Ethernet, 5 to 256 ranks, blocks of 1 byte to 1 MiB, {cases} cases, Sparbit is faster than Bruck's
+allgather, recursive doubling, ring and neighbour exchange in 46.43 % of cases if nodes are filled one by one, and in 19.12 % with cyclic
+placement. In our model the ranks of a node share its 116 MB/s, and messages within a node cost what they do between sockets of Blue Waters;
+the ranges are from every {EACH}th number of ranks.
 ",
         cases = ranks().len() * sizes().len()
     );
@@ -149,9 +149,10 @@ out to them. Here the ranks of a node share its 116 MB/s, and have Blue Waters' 
 }
 
 const NOTE: &str = "
-They agree in the direction: Sparbit wins several times as often where neighbours in rank share a node. They differ in how often. The model
-gives to ring what the paper gives to Sparbit: with nodes filled one by one a single rank of each node sends at a time, at the full rate, and in the model a step of ring
-costs no more than its message. In the paper's runs two ranks shared a core, and each of up to 255 steps could wait for one that was not
-running; the model has no such thing. Bruck's allgather is better here than in the paper, since ours puts blocks where they belong and copies
-nothing at its end; it and Sparbit send the same number of bytes in as many steps, and with ranks dealt out to nodes, Bruck's is the one with more intra-node messages.
+They agree in the direction: Sparbit is the fastest several times as often where consecutive ranks share a node. They differ in how often. In
+most of the cases in which the paper finds Sparbit the fastest, the model finds ring: with nodes filled one by one, a single rank of each node
+sends at a time, at the full rate, and in the model a step of ring costs no more than its message. In the paper's runs two ranks shared a core,
+and each of up to 255 steps could wait for a rank that was not running; the model does not include that. Our allgather by Bruck is faster than
+the paper's, since it receives blocks where they belong and copies nothing at its end. It sends the same number of bytes in as many steps as
+Sparbit, and with cyclic placement more of its messages stay within nodes.
 ";

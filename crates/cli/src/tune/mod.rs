@@ -33,7 +33,7 @@ use crate::machines::in_json;
 use crate::{Answer, ask, bench, print, probe};
 use tuning_run::{CaseResult, tune_case};
 
-/// Measures which algorithms are fastest here, and writes the result to the profile of the machine
+/// Measure which algorithms are fastest on this machine, and write the results to its profile
 ///
 /// `bruckner tune -o here.toml -- mpirun -n 16` starts the launcher twice: a winner takes effect when two launches agree. Under a
 /// launcher, `mpirun -n 16 bruckner tune -o here.toml` is one launch; the next one with the same file continues and confirms. The file is

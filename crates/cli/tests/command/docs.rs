@@ -1,4 +1,5 @@
-//! Checks every listing in README.md and docs/: commands print the listed output, and texts verify.
+//! Checks README.md and docs/: commands print the listed output, texts verify, links lead somewhere, and every setting and subcommand has
+//! its entry.
 //!
 //! In a block marked `console`, each line `$ bruckner …` is run and the lines after it must be its output; a line `…` stands for any
 //! lines. A block marked `bruckner` is a complete text: it must parse, print unchanged, and verify.
@@ -13,13 +14,112 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// Returns the Markdown files of the project: those in its root, in `docs` and in its folders.
 fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![root().join("README.md")];
-    let docs = std::fs::read_dir(root().join("docs")).expect("there are docs");
-    pages.extend(docs.map(|entry| entry.expect("readable").path()));
-    pages.retain(|page| page.extension().is_some_and(|e| e == "md"));
+    let mut pages = Vec::new();
+    let mut folders = vec![root().join("docs")];
+    let mut entries = |folder: PathBuf| -> Vec<PathBuf> {
+        let entries =
+            std::fs::read_dir(folder).expect("there is a folder").map(|entry| entry.expect("readable").path());
+        let (inner, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+        pages.extend(files.into_iter().filter(|page| page.extension().is_some_and(|e| e == "md")));
+        inner
+    };
+    entries(root());
+    while let Some(folder) = folders.pop() {
+        folders.extend(entries(folder));
+    }
     pages.sort();
     pages
+}
+
+/// Returns the targets of a page's links to other files of the project, as pairs of a path, which may be empty, and an anchor.
+fn links(text: &str) -> Vec<(String, Option<String>)> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    let inner = targets.filter(|target| !target.contains("://") && !target.contains(' '));
+    let parts = inner.map(|target| match target.split_once('#') {
+        Some((path, anchor)) => (path.to_owned(), Some(anchor.to_owned())),
+        None => (target.to_owned(), None),
+    });
+    parts.collect()
+}
+
+/// Returns the anchors of a page's headings.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| -> String {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut checked = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("readable");
+        for (path, anchor) in links(&text) {
+            let target = match path.as_str() {
+                "" => page.clone(),
+                path => page.parent().expect("a folder").join(path),
+            };
+            assert!(target.exists(), "{}: there is no {path}", page.display());
+            if let Some(anchor) = anchor {
+                let other = std::fs::read_to_string(&target).expect("readable");
+                assert!(anchors(&other).contains(&anchor), "{}: {path} has no heading #{anchor}", page.display());
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked >= 50, "only {checked} links were found");
+}
+
+#[test]
+fn every_page_names_its_readers() {
+    let using =
+        pages().into_iter().filter(|page| page.starts_with(root().join("docs")) && !page.ends_with("glossary.md"));
+    for page in using {
+        let text = std::fs::read_to_string(&page).expect("readable");
+        let line = text.lines().nth(2).unwrap_or_default();
+        assert!(line.starts_with("*For "), "{}: {line}", page.display());
+    }
+}
+
+/// Every setting that `bruckner settings` prints has a row in the table of settings.
+#[test]
+fn every_setting_has_a_row() {
+    let output = Command::new(env!("CARGO_BIN_EXE_bruckner")).args(["settings", "--json"]).output().expect("it runs");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let text = std::fs::read_to_string(root().join("docs/using/settings.md")).expect("readable");
+    let names: Vec<&str> =
+        found["settings"].as_array().expect("a list").iter().filter_map(|s| s["name"].as_str()).collect();
+    assert!(names.len() >= 15, "{names:?}");
+    for name in names {
+        assert!(text.contains(&format!("| `{name}` |")), "docs/using/settings.md has no row for {name}");
+    }
+}
+
+/// The documentation mentions every subcommand with an example or a description.
+#[test]
+fn every_subcommand_is_described() {
+    let output = Command::new(env!("CARGO_BIN_EXE_bruckner")).arg("--help").output().expect("it runs");
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, commands) = help.split_once("Commands:").expect("a list of commands");
+    let (commands, _) = commands.split_once("Options:").expect("a list of options");
+    let names = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names: Vec<&str> =
+        names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
+    assert!(names.len() >= 13, "{names:?}");
+    let all: String = pages()
+        .iter()
+        .filter(|page| page.starts_with(root().join("docs")))
+        .map(|page| std::fs::read_to_string(page).expect("readable"))
+        .collect();
+    for name in names {
+        assert!(all.contains(&format!("bruckner {name}")), "no page of docs describes `bruckner {name}`");
+    }
 }
 
 /// Returns the fenced blocks of a page as pairs of language mark and text.
@@ -111,7 +211,7 @@ fn texts_hold() {
 /// The listing in the guide equals the example program, which is compiled and run.
 #[test]
 fn the_guide_lists_the_example() {
-    let page = std::fs::read_to_string(root().join("docs/adding-an-algorithm.md")).expect("readable");
+    let page = std::fs::read_to_string(root().join("docs/contributing/adding-an-algorithm.md")).expect("readable");
     let example = root().join("crates/algorithms/examples/two_way_ring.rs");
     let example = std::fs::read_to_string(example).expect("readable");
     let listed = blocks(&page).into_iter().find(|(mark, _)| mark == "rust").expect("a listing");
@@ -122,7 +222,7 @@ fn the_guide_lists_the_example() {
 /// The language reference lists every construct, each with the name of an existing reference case.
 #[test]
 fn every_construct_names_its_probe() {
-    let text = std::fs::read_to_string(root().join("docs/language.md")).expect("readable");
+    let text = std::fs::read_to_string(root().join("docs/theory/language.md")).expect("readable");
     let names: Vec<&str> = bruckner_algorithms::reference_cases::reference_cases().iter().map(|p| p.name).collect();
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
     for row in &rows {

@@ -1,6 +1,6 @@
 //! The text form of schedules and programs: a reader and a printer, with an exact round trip between them.
 //!
-//! docs/language.md is the reference. A text has a heading and then the operations of each rank, one per line; `;` starts a comment.
+//! docs/theory/language.md is the reference. A text has a heading and then the operations of each rank, one per line; `;` starts a comment.
 //!
 //! ```
 //! let text = "\

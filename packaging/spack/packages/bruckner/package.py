@@ -21,7 +21,7 @@ class Bruckner(MakefilePackage):
     version("main", branch="main")
 
     # The library finds the MPI of a program at run time: it is built without one.
-    depends_on("rust@1.90:", type="build")
+    depends_on("rust@1.95:", type="build")
     depends_on("c", type="build")
 
     def build(self, spec, prefix):
