@@ -171,7 +171,7 @@ fn check_steps(group: &Factor, scatters: &[u32], gathers: &[u32]) -> Result<(), 
         window = window.div_ceil(q.saturating_add(1));
     }
     if gathers.is_empty() && window > 1 {
-        return Err(format!("`{group}`: {window} fractions are left, so a reduce_scatter step is missing"));
+        return Err(format!("`{group}`: each rank still has {window} fractions, so a reduce_scatter step is missing"));
     }
     let mut covered = 1u32;
     for &q in gathers {

@@ -97,7 +97,7 @@ pub(crate) struct Bench {
     /// Environment variable to set before MPI starts
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair, hide = true)]
     set: Vec<(String, String)>,
-    /// Name of the MPI's own function in the results of a case
+    /// Label of the MPI's own function in the results of a case, instead of `native`
     #[arg(long = "native-name", value_name = "CASE=NAME", value_parser = pair, hide = true)]
     native_names: Vec<(String, String)>,
     /// The launcher and its options, such as mpirun -n 16

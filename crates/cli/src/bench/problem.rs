@@ -101,7 +101,7 @@ impl Problem {
             }
             Size::Counts(counts) => {
                 let fits = matches!(name, Name::Allgather | Name::ReduceScatter | Name::Alltoall);
-                ensure!(fits, "{name} has one size for all ranks: use --bytes");
+                ensure!(fits, "{name} has one size for all ranks: use --bytes instead of --counts");
                 let all = counts.iter().try_fold(0u64, |all, count| all.checked_add((*count as u64).saturating_mul(8)));
                 ensure!(all.is_some_and(|all| all <= MAX_BYTES), "these counts exceed the limit of 256 GiB");
             }
