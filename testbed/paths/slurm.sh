@@ -1,4 +1,5 @@
-# slurm.sh SOURCE: slurm.sh SOURCE: starts a Slurm on this machine alone, in the current directory, and runs programs under srun, with the library and without.; programs under its srun, with the library and without.
+# slurm.sh SOURCE: starts a Slurm on this machine alone, in the current directory, and runs programs under srun, with the library and
+# without.
 source=$1
 here=$PWD
 bruckner=$source/target/release/bruckner

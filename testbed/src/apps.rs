@@ -284,7 +284,7 @@ fn in_collectives(report: &serde_json::Value) -> f64 {
     rows.filter_map(|row| row["seconds"].as_f64()).sum()
 }
 
-/// Runs the first example of the README and compares its report with the listing there.
+/// Runs the example of docs/using/report.md and compares its report with the listing there.
 fn listing() -> Result<()> {
     let bruckner = root().join("target/release/bruckner");
     let launch = Launch::plain(Mpi::Openmpi4, 4, &bruckner).within(&home().join("apps"));

@@ -12,12 +12,12 @@ use bruckner_schedule::{Counts, End, Level, Problem, Rank, Topology};
 
 use crate::mpis::root;
 
-/// The algorithms of the table: the library's candidates on many nodes, and a ring, whose messages grow with the ranks.
+/// The algorithms of the table: node-aware ones, and others beside them.
 const ALGORITHMS: [(Collective, &str); 6] = [
     (Allreduce, "locality(node)"),
-    (Allreduce, "lanes(node, between=rabenseifner)"),
+    (Allreduce, "recursive-doubling"),
     (Allgather, "locality(node)"),
-    (Allgather, "ring"),
+    (Allgather, "sparbit"),
     (ReduceScatter, "locality(node)"),
     (Alltoall, "bruck(2)"),
 ];
@@ -26,7 +26,7 @@ const ALGORITHMS: [(Collective, &str); 6] = [
 const NODES: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
 const PER_NODE: u32 = 16;
 
-/// What one rank does for a collective with 8 bytes (for an allreduce by lanes: 8 bytes for each lane).
+/// Work of one rank for a collective with 8 bytes.
 struct Row {
     nodes: u32,
     rounds: usize,

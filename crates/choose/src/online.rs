@@ -23,6 +23,8 @@ const FACTOR: u32 = 4;
 const MAX_CALLS_BETWEEN_TRIALS: u32 = 1 << 20;
 /// Number of timings of each candidate in a trial.
 const TIMINGS_PER_CANDIDATE: usize = 4;
+// A trial compares the second shortest timings.
+const _: () = assert!(TIMINGS_PER_CANDIDATE >= 2);
 /// Number of calls that are timed together if single calls cannot decide a trial. They follow one call that is not timed.
 const CALLS_PER_TIMING: usize = 8;
 /// A candidate counts as faster if it is faster by this factor and by `RESOLUTION` nanoseconds. Smaller differences are uncertain, because

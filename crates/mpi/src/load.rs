@@ -143,7 +143,7 @@ impl Library {
 
     /// Loads the MPI library of the launcher that started this process.
     pub(crate) fn load_of_launcher() -> Result<Library, NoMpi> {
-        let candidates = candidates(&environment_variable, &launcher());
+        let candidates = trusted(candidates(&environment_variable, &launcher()), has_raised_privileges());
         if candidates.is_empty() {
             return Err(NoMpi::NoLauncher);
         }
@@ -293,6 +293,13 @@ fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> 
     there.into_iter().chain(by_name.into_iter().filter(|n| *n != "libmpi_abi.so.1").map(PathBuf::from)).collect()
 }
 
+/// Returns those candidates that a process may load. The user chooses the directories in `candidates`, by variables and by the launcher, so
+/// a process with raised privileges only loads libraries by their names, which the dynamic loader searches in the system's directories.
+fn trusted(mut candidates: Vec<PathBuf>, privileged: bool) -> Vec<PathBuf> {
+    candidates.retain(|path| !privileged || path.components().count() == 1);
+    candidates
+}
+
 /// Returns the path of the loaded object that contains an address.
 pub(crate) fn object_of(address: *mut c_void) -> Option<CString> {
     if address.is_null() {
@@ -353,6 +360,20 @@ mod tests {
         assert_eq!(of(&[("PMI_RANK", "0"), ("BRUCKNER_MPI", "/x/libmpi.so")], "/bin/sh"), ["/x/libmpi.so"]);
         assert_eq!(of(&[("PMIX_NAMESPACE", "slurm.pmix.1.0")], "/usr/sbin/slurmstepd"), ["libmpi.so.40"]);
         assert_eq!(of(&[("I_MPI_MPIRUN", "mpirun"), ("PMI_RANK", "0")], "/opt/no/bin/hydra"), ["libmpi.so.12"]);
+    }
+
+    #[test]
+    fn raised_privileges_allow_no_directory_of_the_user() {
+        let place = std::env::temp_dir().join(format!("bruckner-load-{}", std::process::id()));
+        std::fs::create_dir_all(&place).expect("a directory");
+        std::fs::write(place.join("libmpi.so.40"), "").expect("a file");
+        let directory = place.display().to_string();
+        let found = of(&[("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_LIBDIR_LOC", &directory)], "/opt/no/bin/prted");
+        std::fs::remove_dir_all(&place).expect("removed");
+        assert_eq!(found, [format!("{directory}/libmpi.so.40"), "libmpi.so.40".to_owned()]);
+        let found: Vec<PathBuf> = found.into_iter().map(PathBuf::from).collect();
+        assert_eq!(trusted(found.clone(), false), found);
+        assert_eq!(trusted(found, true), [PathBuf::from("libmpi.so.40")]);
     }
 
     #[test]

@@ -336,7 +336,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     );
     assert_eq!(
         refusal(Allreduce, "8x1", "8(-1)"),
-        "`8(-1)`: 4 fractions are left, so a reduce_scatter step is missing"
+        "`8(-1)`: each rank still has 4 fractions, so a reduce_scatter step is missing"
     );
     assert_eq!(refusal(Allreduce, "8x1", "2(-1) 4(1 1)"), "factor 2 is scattered but never gathered");
 }
