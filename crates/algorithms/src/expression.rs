@@ -468,7 +468,7 @@ impl<'a> Parser<'a> {
             ("locality" | "nap", _) => {
                 Ok(Expression::Locality { level, inside: inside.unwrap_or_else(shm), lanes: lanes.unwrap_or_default() })
             }
-            (_, None) => Err(self.error(format!("`{name}` needs `between=`"))),
+            (_, None) => Err(self.error(format!("`{name}` needs `between=ALGORITHM`"))),
             ("leader", Some(between)) => Ok(Expression::Leader { level, between, leaders: leaders.unwrap_or(1) }),
             (_, Some(between)) => Ok(Expression::MultiLane { level, between }),
         }
@@ -544,7 +544,7 @@ mod tests {
         );
         assert_eq!(error("locality(node, inside)"), "expected KEY=VALUE at column 22 of `locality(node, inside)`");
         assert_eq!(error("bruck(1)"), "expected a number from 2 to 1048576 at column 7 of `bruck(1)`");
-        assert_eq!(error("leader(node)"), "`leader` needs `between=` at column 13 of `leader(node)`");
+        assert_eq!(error("leader(node)"), "`leader` needs `between=ALGORITHM` at column 13 of `leader(node)`");
         assert_eq!(error("8(-1 0)"), "expected a number from 1 to 1048576 at column 6 of `8(-1 0)`");
         assert_eq!(error("ring ring"), "expected the end of the expression at column 6 of `ring ring`");
         assert!(error("brick(2)").starts_with("unknown algorithm `brick` (did you mean `bruck`?)"));

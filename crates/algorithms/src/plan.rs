@@ -504,7 +504,9 @@ fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box
             Box::new(CyclicShift { ports: factors[0].ports.iter().map(|q| q.unsigned_abs()).collect() })
         }
         _ => {
-            return Err(PlanError(format!("`{expression}` cannot be used here: it is not a message pattern")));
+            return Err(PlanError(format!(
+                "`{expression}` cannot be used here: expected an algorithm of messages only, such as ring or bruck(R)"
+            )));
         }
     })
 }
@@ -512,6 +514,9 @@ fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box
 fn one_node(expression: &Expression, task: &Task) -> Result<(), PlanError> {
     match task.topology.regions(Level::NODE) {
         1 => Ok(()),
-        nodes => Err(PlanError(format!("`{expression}` runs on a single node, but {} has {nodes}", task.topology))),
+        nodes => Err(PlanError(format!(
+            "`{expression}` runs only on a single node, but {} has {nodes} nodes",
+            task.topology
+        ))),
     }
 }

@@ -355,11 +355,12 @@ impl Profile {
             line: error.span().map_or(0, |span| line_of(&rest, span.start)),
             why: error.message().to_owned(),
         })?;
-        let made = table.remove("tune").ok_or_else(|| whole("the section [tune] is missing".to_owned()))?;
+        let missing = || whole("the section [tune] is missing: make a profile with `bruckner tune`".to_owned());
+        let made = table.remove("tune").ok_or_else(missing)?;
         let made: Provenance = made.try_into().map_err(|error| whole(format!("[tune]: {}", error.message())))?;
         if made.version != VERSION {
             return Err(whole(format!(
-                "the profile has format version {}, but this library reads version {VERSION}",
+                "the profile has format version {}, but this library reads version {VERSION}: make a new one with `bruckner tune`",
                 made.version
             )));
         }
@@ -412,7 +413,7 @@ impl Profile {
         let (vendor, mpi) = (Vendor::of(mpi), Vendor::short(mpi));
         let made = &self.provenance.mpi;
         if Vendor::of(made) != vendor {
-            let why = format!("the profile was measured with {made}, but this is {mpi}: it is not used");
+            let why = format!("the profile was measured with {made}, but this MPI is {mpi}: it is not used");
             return (Knowledge::defaults(vendor), Some(why));
         }
         let steady = Source { machine: self.machine, origin: Origin::Profile };
@@ -421,7 +422,7 @@ impl Profile {
             Knowledge { reproducible: steady, results: self.results, between_nodes, ..Knowledge::defaults(vendor) };
         if made != mpi {
             let why =
-                format!("the profile was measured with {made}, but this is {mpi}: its tuning results are not used");
+                format!("the profile was measured with {made}, but this MPI is {mpi}: its tuning results are not used");
             return (Knowledge { results: Vec::new(), ..known }, Some(why));
         }
         (known, None)
@@ -518,7 +519,7 @@ mod tests {
         assert!(wrong("[tune]", "[tuna]").contains("[tune] is missing"));
         assert_eq!(
             wrong("version = 1", "version = 2"),
-            "the profile has format version 2, but this library reads version 1"
+            "the profile has format version 2, but this library reads version 1: make a new one with `bruckner tune`"
         );
         assert!(wrong("[network]", "[network").starts_with("line 4: "));
         assert!(wrong("\n]\n\n[[shape]]", "\n\n[[shape]]").contains("the preceding list has no closing `]`"));

@@ -118,31 +118,33 @@ impl fmt::Display for Reason {
                 );
             }
             Reason::Requested => "selected by the user",
-            Reason::BarrierOnNode => "barrier on one node: shared memory",
+            Reason::BarrierOnNode => "barrier on one node: always handled by shm",
             Reason::BarrierBetweenNodes => "barrier between nodes: no algorithm is known to be faster than the MPI",
             Reason::Measured { bytes, ratio, interval: [low, high] } => {
                 let [ratio, low, high] = [ratio, low, high].map(|time| 1.0 / time);
-                return write!(f, "measured: speedup {ratio:.2} ({high:.2} to {low:.2}) over the MPI at {bytes} B");
+                return write!(f, "measured by bruckner tune: speedup {ratio:.2} ({high:.2} to {low:.2}) over the MPI at {bytes} B");
             }
             Reason::Predicted(forecast) => return write!(f, "{forecast}"),
             Reason::BelowMargin { best, forecast } => {
                 let margin = forecast.origin.margin();
                 return write!(
                     f,
-                    "no algorithm is predicted to be at least {margin}x faster than the MPI; {best}: {forecast}"
+                    "no algorithm is predicted to be at least {margin}x faster than the MPI; the fastest is {best}: {forecast}"
                 );
             }
             Reason::Replaced { before, ratio } => {
                 return write!(f, "speedup {:.2} over {before}, measured in this run", 1.0 / ratio);
             }
-            Reason::InTrial { beside } => return write!(f, "compared with {beside} in a trial"),
+            Reason::InTrial { beside } => return write!(f, "compared with {beside} in a trial of online tuning"),
             Reason::Always => "BRUCKNER=always",
-            Reason::BeyondMpi => "the MPI has no function for counts that exceed C integers",
-            Reason::NothingFits => "no algorithm can be planned for this call",
+            Reason::BeyondMpi => "the MPI has no function for counts that exceed a C int, so the library handles the call",
+            Reason::NothingFits => "no algorithm of the library can handle this call",
             Reason::BroadcastSizesDiffer => {
                 "broadcast: receivers may give larger counts than the root, so ranks could select different algorithms"
             }
-            Reason::RootedReduction => "reduction to a root: other ranks may be any number of calls ahead of the root",
+            Reason::RootedReduction => {
+                "reduction to a root: ranks may run any number of calls ahead of the root, which the library would limit"
+            }
             Reason::LocalSizes => {
                 "each rank knows only its own message sizes: no algorithm is known to be faster than the MPI"
             }

@@ -12,18 +12,18 @@ use clap::Args;
 /// Size of a collective call, and options that belong to it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Sizes {
-    /// Bytes of each rank's block (allgather), of the vector (allreduce, bcast, reduce), of each rank's result (reduce_scatter), or that
-    /// each rank sends to each other rank (alltoall)
+    /// Message size, such as 8, 64K or 1MiB: of each rank's block (allgather), of the whole vector (allreduce, bcast, reduce), of each
+    /// rank's result (reduce_scatter), or of what each rank sends to each other rank (alltoall)
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_bytes)]
     pub(crate) bytes: u64,
-    /// Number of 8-byte elements in each rank's block, such as 2,0,3,1; or `local` for an alltoallv, where each rank knows only the sizes
-    /// of the blocks that it sends and receives
+    /// Blocks of different sizes: the number of 8-byte elements in each rank's block, such as 2,0,3,1; or `local` for an alltoallv, in
+    /// which each rank knows only the sizes of the blocks that it sends and receives
     #[arg(long, value_name = "LIST", conflicts_with = "bytes")]
     pub(crate) counts: Option<String>,
     /// Root of a bcast or reduce
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: u32,
-    /// Combine in rank order, because the operation is not commutative
+    /// Assume an operation that is not commutative: operands must be combined in rank order
     #[arg(long)]
     pub(crate) ordered: bool,
 }
@@ -133,7 +133,7 @@ pub(crate) fn find_plan(task: &Task, algorithm: &str) -> Result<(Expression, Tas
         Err(why) => {
             let others = kinds(task.collective, &task.topology);
             let fits = others.iter().filter(|other| plan(task, other).is_ok()).map(ToString::to_string);
-            bail!("{why}; algorithms that fit: {}", fits.collect::<Vec<_>>().join(", "))
+            bail!("{why}; algorithms that can be used here: {}", fits.collect::<Vec<_>>().join(", "))
         }
     }
 }
@@ -150,10 +150,7 @@ mod tests {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
         assert!(["", "K", "-8", "8x", "1.5M", "99999999999G"].iter().all(|text| parse_bytes(text).is_err()));
-        assert_eq!(
-            parse_bytes("64KB").unwrap_err(),
-            "KB may be a power of ten or of two: write 64K for the power of two"
-        );
+        assert_eq!(parse_bytes("64KB").unwrap_err(), "KB is ambiguous: write 64K, which means 64 KiB");
     }
 
     #[test]

@@ -13,18 +13,23 @@ use clap::Args;
 /// File name of the library.
 const LIBRARY: &str = "libbruckner.so";
 
-/// Runs a program with libbruckner.so appended to LD_PRELOAD
+/// Run a program with the library preloaded: mpirun -n 4 bruckner exec ./app
 ///
-/// Put it between the launcher and the program: `mpirun -n 4 bruckner exec ./app`, `srun bruckner exec ./app`. This works with every
-/// launcher, on one node and on several. If the launcher starts a script, put `bruckner exec` before the program inside the script: on
-/// several nodes a script might drop the library on some ranks, so all calls would be passed through to the MPI. The library is searched
-/// in the directory of this command and in ../lib, ../lib64 and ../lib/bruckner beside it, unless --library gives its path.
+/// Put `bruckner exec` between the launcher and the program: `mpirun -n 4 bruckner exec ./app`, `srun bruckner exec ./app`. It appends
+/// libbruckner.so to LD_PRELOAD. This works with every launcher, on one node and on several.
+///
+/// If the launcher starts a script, put `bruckner exec` before the program inside the script. Before the script it has no effect on
+/// several nodes, unless you add --through: the script might remove the library on some ranks, so all calls are passed through to the MPI.
+///
+/// libbruckner.so must be in the directory of this command, or in ../lib, ../lib64 or ../lib/bruckner relative to it; otherwise give its
+/// path with --library.
 #[derive(Args)]
 pub(crate) struct Exec {
-    /// Assert that PROGRAM, a script or wrapper, passes LD_PRELOAD on to the real program on every rank
+    /// Assert that PROGRAM is a script or wrapper that passes LD_PRELOAD on to the real program on every rank, so that calls are handled on
+    /// several nodes, too
     #[arg(long)]
     through: bool,
-    /// Path of the library, if it is not beside this command
+    /// Path of libbruckner.so, if it is not installed beside this command
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
     /// The program and its arguments

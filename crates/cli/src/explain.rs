@@ -21,34 +21,36 @@ use crate::ask::{Sizes, collective, find_plan};
 use crate::overview::Overview;
 use crate::{Answer, json, print, table};
 
-/// Show the algorithm that the library would choose, or the steps of any algorithm for each rank
+/// Show which algorithm the library would choose for a call and why, or the steps of any algorithm
 #[derive(Args)]
 pub(crate) struct Explain {
     /// allgather, allreduce, reduce_scatter, alltoall, bcast, reduce or barrier; MPI names such as MPI_Allreduce also work
     #[arg(value_parser = collective)]
     collective: String,
-    /// Topology: 16x4 (nodes x ranks), 16x2x8 (with sockets), 4,4,3,1 or 2+2,2+1 (uneven); then :cyclic or :permuted=SEED
+    /// Topology: 16x4 (16 nodes of 4 ranks), 16x2x8 (16 nodes of 2 sockets of 8 ranks), 4,4,3,1 (the ranks of each node) or 2+2,2+1 (the
+    /// ranks of each socket of each node); append :cyclic or :permuted=SEED for another order of ranks
     #[arg(long, value_name = "T")]
     topology: Topology,
     #[command(flatten)]
     sizes: Sizes,
-    /// Algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares every algorithm (as table or JSON). Default:
-    /// the algorithm that the library would choose here, with the reason
+    /// Algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares all algorithms, with --format table or json.
+    /// Default: the algorithm that the library would choose, with the reason
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
-    /// Choose as on this MPI, with its default machine model. Default: the profile of this machine, if there is one
+    /// Show what the library would choose with this MPI and its default machine model. Without --mpi and --profile, the profile of this
+    /// machine is used if there is one, and otherwise the default machine model of `other`
     #[arg(long, value_enum, value_name = "MPI", conflicts_with = "algorithm")]
     mpi: Option<MpiVendor>,
-    /// Profile of the machine that the library would run on
+    /// Show what the library would choose with this profile, written by `bruckner tune`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "mpi"])]
     profile: Option<PathBuf>,
-    /// Show only this rank; required for the formats table and stages, and above 4096 ranks
+    /// Show only this rank; required with --format table or stages for one algorithm, and above 4096 ranks
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Show the program that the schedule is lowered to, instead of the schedule (text only)
+    /// Show each rank's lowered program (the instructions on buffers) instead of its schedule; only with --format text
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "segment")]
     lowered: Option<Lowered>,
     /// Write to FILE instead of standard output
@@ -66,7 +68,8 @@ enum Format {
     Table,
     /// JSON
     Json,
-    /// SimGrid trace of one rank, or with -o DIRECTORY a file for each rank; ranks of a node exchange messages instead of sharing memory
+    /// SimGrid trace of one rank (--rank R), or of each rank in a file of its own (-o DIRECTORY); ranks of a node exchange messages instead
+    /// of sharing memory
     Ti,
 }
 
@@ -94,7 +97,7 @@ impl MpiVendor {
 pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let (profile, dropped) = Profile::read(&text).map_err(|why| anyhow!("{}, {why}", path.display()))?;
-    dropped.iter().for_each(|line| eprintln!("bruckner: {}, {line}: this entry is ignored", path.display()));
+    dropped.iter().for_each(|line| eprintln!("bruckner: {}, {line}; this entry is ignored", path.display()));
     Ok(profile)
 }
 
@@ -121,12 +124,15 @@ impl Explain {
         let task = self.sizes.task(&self.collective, &self.topology)?;
         let ranks = self.topology.ranks();
         if let Some(rank) = self.rank {
-            ensure!(rank < ranks, "rank {rank} is not one of {ranks} ranks");
+            ensure!(rank < ranks, "rank {rank} does not exist: there are {ranks} ranks, numbered from 0");
         }
         let Some(algorithm) = self.algorithm.as_deref() else { return self.chosen(&task) };
         if algorithm == "all" {
             let as_table = matches!(self.format, Format::Table | Format::Json);
-            ensure!(as_table && self.rank.is_none(), "--algorithm all needs --format table or json, and no --rank");
+            ensure!(
+                as_table && self.rank.is_none(),
+                "--algorithm all needs --format table or --format json, and does not allow --rank"
+            );
             let all = Overview::of(&task)?;
             return self.show(&if self.format == Format::Json { all.json() } else { all.table() });
         }
@@ -162,7 +168,7 @@ impl Explain {
             let left = choice.expression.runs_in_mpi();
             let planned = if left { None } else { Some(plan(task, &choice.expression)) };
             let why = match &planned {
-                Some(Err(refusal)) => format!("does not fit: {refusal}"),
+                Some(Err(refusal)) => format!("cannot be used here: {refusal}"),
                 _ => match tables.result(&question).filter(|tuned| tuned.expression == choice.expression) {
                     // A choice states one reason for its whole size range; here the measurement at this size replaces it.
                     Some(tuned) if matches!(choice.reason, Reason::Measured { .. }) => Reason::of(tuned).to_string(),
@@ -267,7 +273,9 @@ impl Explain {
         };
         match (&self.output, self.rank) {
             (_, Some(rank)) => Ok(trace(Rank(rank))),
-            (None, None) => bail!("--format ti makes a file for each rank: add --rank R, or -o DIRECTORY"),
+            (None, None) => {
+                bail!("--format ti writes one trace for each rank: add -o DIRECTORY for all ranks, or --rank R for one")
+            }
             (Some(directory), None) => {
                 std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
                 let mut list = String::new();
@@ -285,7 +293,7 @@ impl Explain {
     fn stages(&self, expression: &Expression, plan: &TaskPlan) -> Result<String> {
         let rank = self.one_rank("stages")?;
         let Expression::Factors(factors) = expression else {
-            bail!("--format stages lists factor-and-ports forms such as '8(-1 1 1 1)', not `{expression}`");
+            bail!("--format stages is only for factorizations such as '8(-1 1 1 1)', not for `{expression}`");
         };
         let problem = &plan.problem;
         let factored = Factored::new(factors, problem.ranks)?;

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::columns::{self, numbers, words};
 use crate::{Answer, print};
 
-/// List the machine models that come with `bruckner simulate`, or show one with the source of every number
+/// List the built-in machine models of `bruckner simulate`, or show one with the source of every number
 #[derive(Args)]
 pub(crate) struct Machines {
-    /// Show all numbers of this machine, or of a profile in a .toml file; the output can be the start of your own profile
+    /// Show all parameters of this machine, or of a machine file (.toml); edit the output to describe a machine of your own
     name: Option<String>,
     /// Print JSON; times are in seconds
     #[arg(long)]
@@ -26,10 +26,13 @@ pub(crate) fn machine(name: &str) -> Result<Machine> {
     }
     if !name.ends_with(".toml") {
         let names: Vec<String> = Machine::all().map(|machine| machine.name).collect();
-        anyhow::bail!("unknown machine `{name}`; expected one of {}, or a file that ends in .toml", names.join(", "));
+        anyhow::bail!(
+            "unknown machine `{name}`; expected one of {}, or a machine file that ends in .toml",
+            names.join(", ")
+        );
     }
     let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
-    Machine::read(&text).with_context(|| name.to_owned())
+    Machine::read(&text).with_context(|| format!("{name} is not a valid machine file (`bruckner probe` writes one)"))
 }
 
 impl Machines {

@@ -39,36 +39,34 @@ use clap::{Parser, Subcommand};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
-#[command(name = "bruckner", version, about = "Plans, explains and proves MPI collectives")]
+#[command(
+    name = "bruckner",
+    version,
+    about = "Run MPI programs with topology-aware collectives; explain, measure, tune and verify them"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+// The help of a subcommand without a doc comment here is that of its type, which may have several paragraphs.
 #[derive(Subcommand)]
 enum Command {
-    /// Show the algorithm that the library would choose, or the steps of any algorithm for each rank
+    /// Show which algorithm the library would choose for a call and why, or the steps of any algorithm
     Explain(explain::Explain),
-    /// Prove algorithms and programs correct, or test the verifier itself
+    /// Prove that algorithms, or texts in the schedule language, are correct; or test the verifier itself
     Verify(verify::Verify),
-    /// Simulate algorithms on the model of a machine
+    /// Predict how long algorithms take on a machine, by simulating them on a model of it
     Simulate(simulate::Simulate),
-    /// List the machine models that come with `simulate`
+    /// List the built-in machine models of `bruckner simulate`, or show one with the source of every number
     Machines(machines::Machines),
-    /// Measure the costs of messages and shared memory on this machine, and write them as its profile
     Probe(probe::Probe),
     Tune(tune::Tune),
-    /// Diagnose the MPI, the topology and the settings, alone or under mpirun
     Doctor(doctor::Doctor),
-    /// Measure collectives side by side: the MPI's own function, the library's choice, and any algorithm
     Bench(bench::Bench),
-    /// Draw the results of `bruckner bench`
     Plot(plot::Plot),
-    /// Run a program with the library preloaded: mpirun -n 4 bruckner exec ./app
     Exec(exec::Exec),
-    /// Compare run times of a program with and without the library: bruckner compare -- mpirun -n 4 ./app
     Compare(compare::Compare),
-    /// Show reports written by BRUCKNER_REPORT=FILE.json, and add up several runs
     Report(report::ReportOf),
     Settings(settings::SettingsHere),
     #[command(hide = true)]

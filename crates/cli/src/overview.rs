@@ -150,7 +150,8 @@ impl Overview {
 
     pub(crate) fn table(&self) -> String {
         let Task { collective, counts, element, topology, .. } = &self.task;
-        let mut text = format!("{collective}, counts {counts} of {element} bytes, on {topology}: between nodes\n\n");
+        let sizes = format!("counts {counts}, elements of {element} bytes");
+        let mut text = format!("{collective} on {topology}, {sizes}; messages and bytes between nodes:\n\n");
         let mut head = vec![words("\nalgorithm"), numbers("\nrounds")];
         head.extend(["messages\nof a rank", "\nof a node", "bytes\nof a rank", "\nof a node"].map(numbers));
         head.extend(["\nconsistent", "\nordered", "\n"].map(words));

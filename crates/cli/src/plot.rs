@@ -9,10 +9,10 @@ use clap::{Args, ValueEnum};
 
 use crate::{Answer, print};
 
-/// Draws the results of `bruckner bench`
+/// Draw the results of `bruckner bench`
 ///
-/// A file name ending in .html gives a full report, one ending in .md tables in Markdown; otherwise one kind of picture is drawn as SVG, a
-/// file for each MPI, topology and label.
+/// With -o FILE.html the output is a full report, with -o FILE.md it is tables in Markdown. Otherwise pictures of one kind are drawn as
+/// SVG: one for each MPI, topology and label.
 #[derive(Args)]
 pub(crate) struct Plot {
     /// Result files written by `bruckner bench -o`
@@ -24,14 +24,14 @@ pub(crate) struct Plot {
     /// Kind of picture
     #[arg(long, value_enum, default_value_t = Kind::Time)]
     kind: Kind,
-    /// Draw the speedup of the library's fastest contender against the value of a label, such as delay, instead of against size
+    /// Draw the speedup of the library's fastest algorithm against the values of this label, such as delay, instead of against sizes
     #[arg(long, value_name = "LABEL", conflicts_with = "kind")]
     against: Option<String>,
     /// Method of timing
     #[arg(long, value_enum, default_value_t = Which::Barrier)]
     look: Which,
-    /// Confidence level of the intervals of ratios
-    #[arg(long, value_name = "PART", default_value_t = 0.99)]
+    /// Confidence level of the intervals of speedups
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.99)]
     confidence: f64,
 }
 
@@ -80,7 +80,7 @@ impl Plot {
         let several = pictures.len() > 1;
         ensure!(
             !several || self.output.is_some(),
-            "the results give {} pictures: give a file name with -o",
+            "there are {} pictures, too many for standard output: name a file with -o FILE.svg",
             pictures.len()
         );
         for (number, picture) in pictures.iter().enumerate() {

@@ -29,7 +29,7 @@ impl Gain {
         let machines: Vec<Machine> = ratios.iter().filter_map(|ratio| machine.with_ratio(*ratio)).collect();
         ensure!(
             machines.len() == ratios.len(),
-            "machine {} has no intra-node latency, so no ratio can be formed",
+            "machine {} has no intra-node latency, so --ratios cannot be used: choose another --machine",
             machine.name
         );
         // Times of the best algorithm for each ratio: `[not node-aware, node-aware]`.

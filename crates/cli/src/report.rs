@@ -9,13 +9,13 @@ use clap::Args;
 use crate::columns::folded;
 use crate::{Answer, print};
 
-/// Shows reports written by BRUCKNER_REPORT=FILE.json, and adds up several runs
+/// Show the report of a run with BRUCKNER_REPORT=FILE.json, or the totals of several runs
 #[derive(Args)]
 #[command(after_help = "Examples:
   BRUCKNER_REPORT=run-%j.json mpirun -n 4 bruckner exec ./app
   bruckner report run-*.json")]
 pub(crate) struct ReportOf {
-    /// Report files, of runs with the same MPI
+    /// Report files; several must be from runs with the same MPI and the same value of BRUCKNER
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print JSON, as in the files, instead of a table

@@ -54,7 +54,7 @@ fn table(settings: &[ShownSetting], complaints: &[String]) -> String {
     }
     let mut text = columns::table(&[words("setting"), words("value"), words("source")], &rows);
     for complaint in complaints {
-        let _ = writeln!(text, "wrong: {complaint}");
+        let _ = writeln!(text, "problem: {complaint}");
     }
     text
 }

@@ -17,23 +17,24 @@ use crate::columns::{numbers, table, words};
 use crate::machines::machine;
 use crate::{Answer, print, ratios};
 
-/// Simulate algorithms on a machine: time until the last rank is done
+/// Predict how long algorithms take on a machine, by simulating them on a model of it
 #[derive(Args)]
 pub(crate) struct Simulate {
     /// Name of the collective; with --ratios also `all`
     #[arg(value_parser = collective_or_all)]
     collective: String,
-    /// A name listed by `bruckner machines`, or a profile in TOML
+    /// Machine: a name listed by `bruckner machines`, or a machine file (.toml) written by `bruckner probe`
     #[arg(long, value_name = "M")]
     machine: String,
-    /// Topology: 16x4 (nodes x ranks), 16x2x8 (with sockets), 4,4,3,1 or 2+2,2+1 (uneven); then :cyclic or :permuted=SEED
+    /// Topology: 16x4 (16 nodes of 4 ranks), 16x2x8 (16 nodes of 2 sockets of 8 ranks), 4,4,3,1 (the ranks of each node) or 2+2,2+1 (the
+    /// ranks of each socket of each node); append :cyclic or :permuted=SEED for another order of ranks
     #[arg(long, value_name = "T")]
     topology: Topology,
-    /// Bytes, counted as in `explain`; separate several by commas
+    /// Message sizes, counted as in `bruckner explain`, separated by commas
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8", value_parser = parse_bytes)]
     bytes: Vec<u64>,
-    /// Algorithm, such as sparbit, bruck(3) or locality(node); may be given several times. Without it, every algorithm in the catalogue
-    /// that fits
+    /// Algorithm, such as sparbit, bruck(3) or locality(node); may be given several times. Default: all algorithms that can handle the
+    /// collective on this topology
     #[arg(long, value_name = "EXPR", value_parser = crate::ask::expression)]
     algorithm: Vec<Expression>,
     /// Root of a bcast or reduce
@@ -42,8 +43,8 @@ pub(crate) struct Simulate {
     /// Instead of simulating, compute the cost of rank 0 by this formula
     #[arg(long, value_enum, value_name = "MODEL")]
     model: Option<Formula>,
-    /// Instead, show the speedup of the best node-aware algorithm over the best other one for these ratios of inter-node to intra-node
-    /// latency; separate several by commas
+    /// Instead of times, show the speedup of the best node-aware algorithm over the best other one, with the inter-node latency set to
+    /// these multiples of the intra-node latency; separate several by commas
     #[arg(long, value_name = "R", value_delimiter = ',', conflicts_with_all = ["model", "algorithm"])]
     ratios: Vec<f64>,
     /// Print JSON; times are in seconds
@@ -60,7 +61,7 @@ enum Formula {
     Postal,
     /// Latency and rate by distance: network, node or socket
     Locality,
-    /// As `locality`, but a node has a maximum rate at which its ranks together send
+    /// As `locality`, but the ranks of a node together send at most at the injection rate of the node
     MaxRate,
     /// LogGP: overheads of starting and finishing a message, and the gap between two messages
     Loggp,

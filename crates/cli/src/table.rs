@@ -78,7 +78,7 @@ pub(crate) fn elements(plan: &TaskPlan, message: &Message) -> Option<u64> {
 pub(crate) fn table(expression: &Expression, plan: &TaskPlan, rank: Rank, rounds: &[Round]) -> String {
     let (problem, topology) = (&plan.problem, &plan.topology);
     let mut text = format!(
-        "{}, counts {} of {} bytes, on {topology}, by {expression}: rank {rank}\n\n",
+        "{} on {topology} by {expression}, counts {}, elements of {} bytes: rank {rank}\n\n",
         problem.collective, problem.counts, problem.element
     );
     let head = [
@@ -164,7 +164,7 @@ fn summary(text: &mut String, expression: &Expression, plan: &TaskPlan, totals: 
     if let (Collective::Allreduce, Counts::Equal(elements), Some(sent)) =
         (problem.collective, &problem.counts, &totals.sent)
     {
-        let _ = writeln!(text, "size      {} of the vector sent", fraction(sent.iter().sum(), *elements));
+        let _ = writeln!(text, "sent      {} times the vector in total", fraction(sent.iter().sum(), *elements));
     }
 }
 

@@ -20,28 +20,27 @@ use crate::columns::{self, folded, numbers, words};
 use crate::found::VerifyResult;
 use crate::{Answer, catalogue, compiled, print};
 
-/// Prove algorithms and programs correct, or test the verifier itself
+/// Prove that algorithms, or texts in the schedule language, are correct; or test the verifier itself
 #[derive(Args)]
 pub(crate) struct Verify {
-    /// A collective; `all`: every algorithm in the catalogue; `probes`: the examples of docs/theory/language.md; a file in the schedule language;
-    /// or `-`: standard input
+    /// A collective; `all`, for every algorithm in the catalogue; `probes`, for the examples of docs/theory/language.md; a file in the
+    /// schedule language; or `-`, for standard input
     #[arg(value_name = "COLLECTIVE|all|probes|FILE", required_unless_present_any = ["self_test", "random", "catalogue"])]
     what: Option<String>,
     /// With `all`: maximum number of ranks
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..=4096))]
     max_ranks: u32,
-    /// With `all` and --catalogue: take every entry of the catalogue also above 24 ranks, instead of a different sample for each number of
-    /// ranks
+    /// With `all` and --catalogue: take all entries of the catalogue, instead of only a sample of those above 24 ranks
     #[arg(long)]
     whole: bool,
-    /// With `all`: verify the compiled programs, which are what runs, for several sizes each; with --self-test: make the errors in
+    /// With `all`: verify the compiled programs, which the library executes, for several sizes each; with --self-test: make the errors in
     /// compiled programs
     #[arg(long)]
     compiled: bool,
     /// Print the catalogue for up to --max-ranks ranks: one task and algorithm per line
     #[arg(long, conflicts_with = "what")]
     catalogue: bool,
-    /// Topology, such as 16x4 (nodes x ranks); may be given several times
+    /// Topology, such as 16x4 (16 nodes of 4 ranks), written as for `bruckner explain`; may be given several times
     #[arg(long, value_name = "T")]
     topology: Vec<Topology>,
     #[command(flatten)]
@@ -52,8 +51,8 @@ pub(crate) struct Verify {
     /// Test the verifier: make N small errors in correct programs and check that each is found [default N: 20000]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with = "what")]
     self_test: Option<u64>,
-    /// Test the verifier: make N random programs, and check that it accepts each and that the interpreter gets right results [default N:
-    /// 20000]
+    /// Test the verifier: make N random programs that are correct, and check that it accepts each and that the interpreter, too, gets
+    /// correct results [default N: 20000]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with_all = ["what", "self_test"])]
     random: Option<u64>,
     /// Random seed of --self-test and --random
@@ -126,7 +125,8 @@ fn verify_all(probes: Vec<ReferenceCase>) -> Result<VerifyResult> {
         let ReferenceCase { task, expression, .. } = &probe;
         ensure!(
             task.topology.ranks() <= MOST_RANKS,
-            "a proof covers all ranks together, and is limited to {MOST_RANKS} ranks"
+            "{} ranks are too many: a proof covers all ranks together, and is limited to {MOST_RANKS} ranks",
+            task.topology.ranks()
         );
         let schedule = probe.schedule()?;
         let programs = [
@@ -149,7 +149,7 @@ fn verify_all(probes: Vec<ReferenceCase>) -> Result<VerifyResult> {
             all.push(of);
             if report.is_correct() {
                 verified += 1;
-                let _ = writeln!(text, "{head} holds, {}", properties_text(&program, &report));
+                let _ = writeln!(text, "{head} is correct: {}", properties_text(&program, &report));
             } else {
                 refused += 1;
                 let _ = writeln!(text, "{head} is refused");
@@ -232,7 +232,7 @@ fn verify_file(file: &str) -> Result<VerifyResult> {
         let _ = writeln!(text, "{file}{line}: {violation}");
     }
     if report.is_correct() {
-        let _ = writeln!(text, "{file}: holds, {}", properties_text(&program, &report));
+        let _ = writeln!(text, "{file} is correct: {}", properties_text(&program, &report));
     }
     let mut json = in_json(&program, &report, &lines);
     json["file"] = file.into();

@@ -26,7 +26,7 @@ pub fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, S
         return Err(format!("is not read: it belongs to user {}", about.uid()));
     }
     if about.mode() & 0o022 != 0 {
-        return Err("is not read: other users may write to it".into());
+        return Err("is not read: other users may write to it (chmod go-w)".into());
     }
     if about.len() > most {
         return Err(format!("is not read: it has {} bytes, more than {most}", about.len()));

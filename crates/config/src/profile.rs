@@ -102,11 +102,11 @@ impl ProfileFile {
         };
         match Profile::read(text) {
             Ok((profile, dropped)) => {
-                complaints.extend(dropped.into_iter().map(|line| format!("{path}, {line}: this entry is ignored")));
+                complaints.extend(dropped.into_iter().map(|line| format!("{path}, {line}; this entry is ignored")));
                 Some(profile)
             }
             Err(why) => {
-                complaints.push(format!("{path}, {why}: the profile is not used"));
+                complaints.push(format!("{path}, {why}; the profile is not used"));
                 None
             }
         }
@@ -146,7 +146,7 @@ mod tests {
         refused("link", "is not read: it is a symbolic link");
         std::fs::write(at("open"), "").unwrap();
         std::fs::set_permissions(at("open"), std::fs::Permissions::from_mode(0o666)).unwrap();
-        refused("open", "other users may write to it");
+        refused("open", "other users may write to it (chmod go-w)");
         let huge = std::fs::File::create(at("huge")).unwrap();
         huge.set_len(1 << 40).unwrap();
         huge.set_permissions(std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(of("!p is not read: it is not a regular file"), "profile p is not read: it is not a regular file");
         assert_eq!(
             of("p\nname ="),
-            "p, line 1: string values must be quoted, expected literal string: the profile is not used"
+            "p, line 1: string values must be quoted, expected literal string; the profile is not used"
         );
     }
 }

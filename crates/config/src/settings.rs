@@ -133,7 +133,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
                 "all" => Ok(Name::ALL.to_vec()),
                 name => Name::read(name)
                     .map(|name| vec![name])
-                    .ok_or_else(|| format!("`{name}` is not one of all, {}", Name::list())),
+                    .ok_or_else(|| format!("`{name}` is neither `all` nor one of {}", Name::list())),
             };
             to.not_intercepted = names.map(read).collect::<Result<Vec<_>, _>>()?.concat();
             Ok(())
@@ -169,7 +169,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_CHECK",
         default: "0",
-        about: "compare every N-th call with native; 0: never",
+        about: "compare the result of every N-th call with that of the MPI's own function; 0: never",
         take: |to, value| {
             to.check_interval = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
             Ok(())
@@ -195,7 +195,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_AFTER",
         default: "3",
-        about: "number of calls on a communicator before the library handles its calls",
+        about: "number of calls on a communicator that are passed through before the library handles its calls",
         take: |to, value| {
             to.after = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
             Ok(())
@@ -213,7 +213,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_PROFILE",
         default: "",
-        about: "path of a machine profile written by bruckner tune; off: use none",
+        about: "path of a profile written by bruckner tune; off: use no profile",
         take: |to, value| {
             to.profile_source = match value {
                 "off" | "0" => ProfileSource::Off,
@@ -225,7 +225,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_CALIBRATE",
         default: "on",
-        about: "whether to calibrate the machine model with messages when several nodes are first used",
+        about: "on or off: whether to calibrate the machine model with a few messages at first use of several nodes",
         take: |to, value| {
             to.calibrate = parse_switch(value)?;
             Ok(())
@@ -243,7 +243,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_FAST_MATH",
         default: "off",
-        about: "whether ranks may get differently rounded results of one reduction",
+        about: "on or off: whether ranks may get differently rounded results of the same reduction",
         take: |to, value| {
             to.fast_math = parse_switch(value)?;
             Ok(())
@@ -272,7 +272,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gib" => 30,
         "kb" | "mb" | "gb" => {
             let letter = &unit[..1];
-            return Err(format!("{unit} may be a power of ten or of two: write {number}{letter} for the power of two"));
+            return Err(format!("{unit} is ambiguous: write {number}{letter}, which means {number} {letter}iB"));
         }
         _ => return Err(expected()),
     };
@@ -305,7 +305,7 @@ impl Settings {
                 && let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name)
                 && let Err(why) = (setting.take)(&mut settings, value)
             {
-                settings.complaints.push(strip_files(&format!("{name}={value}: {why}")));
+                settings.complaints.push(strip_files(&format!("{name}={value} is ignored: {why}")));
             }
         }
         if let Some(topology) = &settings.topology
@@ -357,14 +357,17 @@ mod tests {
             assert_eq!(s.complaints.len(), 1, "{:?}", s.complaints);
             s.complaints[0].clone()
         };
-        assert_eq!(complaint("BRUCKNER=maybe"), "BRUCKNER=maybe: expected off, on or always");
+        assert_eq!(complaint("BRUCKNER=maybe"), "BRUCKNER=maybe is ignored: expected off, on or always");
         assert_eq!(complaint("BRUCKNER_TOPOLOGY=2x1"), "BRUCKNER_TOPOLOGY=2x1 has 2 ranks, but the job has 4");
         assert_eq!(
             complaint("BRUCKNER_REPORT=x.txt"),
-            "BRUCKNER_REPORT=x.txt: expected stderr or a file that ends in .json"
+            "BRUCKNER_REPORT=x.txt is ignored: expected stderr or a file that ends in .json"
         );
-        assert!(complaint("BRUCKNER_PASS_THROUGH=scan").contains("`scan` is not one of all, allgather"));
-        assert!(complaint("BRUCKNER_ALGORITHM=allreduce=rnig").starts_with("BRUCKNER_ALGORITHM=allreduce=rnig: "));
+        assert!(complaint("BRUCKNER_PASS_THROUGH=scan").contains("`scan` is neither `all` nor one of allgather"));
+        assert!(
+            complaint("BRUCKNER_ALGORITHM=allreduce=rnig")
+                .starts_with("BRUCKNER_ALGORITHM=allreduce=rnig is ignored: ")
+        );
         assert!(complaint("BRUCKNER_MEMORY=64X").ends_with("expected bytes such as 8, 64K or 1MiB"));
     }
 

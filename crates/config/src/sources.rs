@@ -60,7 +60,7 @@ impl FoundSettings {
     /// Returns the lines `NAME = value` of a file, each with line number and section. Returns no lines if the file is missing or not
     /// trusted.
     fn lines(&mut self, path: &Path, trusted: &[u32]) -> Vec<(usize, Part, String)> {
-        let mut complain = |why: String| self.complaints.push(format!("{}: {why}", path.display()));
+        let mut complain = |why: String| self.complaints.push(format!("{} {why}", path.display()));
         let text = match files::read(path, trusted, LONGEST) {
             Ok(Some(text)) => text,
             Ok(None) => return Vec::new(),
@@ -257,7 +257,7 @@ mod tests {
         assert!(settings.complaints[1].ends_with("line 4: expected NAME = value, [default] or [fixed]"));
         assert!(read(me + 1).complaints[0].contains("it belongs to user"));
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o622)).unwrap();
-        assert!(read(me).complaints[0].ends_with("other users may write to it"));
+        assert!(read(me).complaints[0].ends_with("other users may write to it (chmod go-w)"));
         std::fs::remove_file(&path).unwrap();
     }
 
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(read(&file).check_interval, 7);
         let settings = read(&link);
         assert_eq!(settings.check_interval, 0);
-        assert!(settings.complaints[0].ends_with("link: is not read: it is a symbolic link"));
+        assert!(settings.complaints[0].ends_with("link is not read: it is a symbolic link"));
         assert!(read(&place).complaints[0].ends_with("is not read: it is not a regular file"));
         assert!(read(&place.join("nothing")).complaints.is_empty());
         // Reports are not written through links either, and existing files are left alone.

@@ -55,11 +55,11 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Reason::Chosen(reason) => return reason.fmt(f),
             Reason::NotAdvanced(reason) => {
-                return write!(f, "{reason}; this MPI cannot advance an algorithm of several rounds");
+                return write!(f, "{reason}; but this MPI cannot advance a persistent collective of several rounds");
             }
             Reason::Intercommunicator => "the communicator is an intercommunicator",
             Reason::OneRank => "the communicator has one rank",
-            Reason::Quota => "more than 64 communicators without bruckner_init",
+            Reason::Quota => "more than 64 communicators were used without bruckner_init: call it after MPI_Init",
             Reason::Off => "the library is switched off (BRUCKNER=off)",
             Reason::OutsideWorld => "some ranks are outside MPI_COMM_WORLD",
             Reason::BeingFreed => "the communicator is being freed",
@@ -68,12 +68,12 @@ impl fmt::Display for Reason {
             Reason::FirstCalls => "the first calls on a communicator are passed through (BRUCKNER_AFTER)",
             Reason::NothingToDo => "a zero-byte call",
             Reason::Undefined => "the operation is not supported for this datatype",
-            Reason::HugeElement => "an element of the datatype has more than 4 GiB",
-            Reason::EmptyElement => "the elements of the datatype have no data",
-            Reason::LeftToMpi => "invalid arguments, which the MPI reports itself",
+            Reason::HugeElement => "an element of the datatype is larger than 4 GiB",
+            Reason::EmptyElement => "the datatype contains no data",
+            Reason::LeftToMpi => "invalid arguments: the MPI itself reports the error",
             Reason::Different => "ranks made different calls",
             Reason::UsersOperation => {
-                "a persistent request with a user-defined operation, which may be freed before the last start"
+                "a persistent request with a user-defined operation, which the program may free before it last starts the request"
             }
         })
     }

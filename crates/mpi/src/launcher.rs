@@ -129,7 +129,9 @@ impl LaunchContext<'_> {
         if here == Some(self.ranks) {
             match (self.siblings)(self.ranks as usize) {
                 Some(false) => {
-                    return LibraryPresence::Unknown("some processes of this job have not loaded the library".into());
+                    return LibraryPresence::Unknown(
+                        "some processes of this job have not loaded the library; start all of them with `bruckner exec`".into(),
+                    );
                 }
                 None if several || started == Started::Another => {}
                 _ => return LibraryPresence::All("all ranks are on one node"),
@@ -137,8 +139,8 @@ impl LaunchContext<'_> {
         }
         if started == Started::Another {
             return LibraryPresence::Unknown(
-                "`bruckner exec` started a script or another program, which may not hand the library on to all ranks; put \
-                 `bruckner exec` before the program inside it, or promise that it does by `bruckner exec --through SCRIPT …`"
+                "`bruckner exec` started a script or another program, which may remove the library on some ranks; put `bruckner exec` \
+                 before the program inside it or, if it passes LD_PRELOAD on to all ranks, use `bruckner exec --through SCRIPT …`"
                     .into(),
             );
         }
@@ -150,7 +152,7 @@ impl LaunchContext<'_> {
         }
         let launcher = if hydra { "mpiexec" } else { "mpirun" };
         LibraryPresence::Unknown(format!(
-            "on several nodes it cannot tell whether all ranks have the library; start every program of the job by \
+            "on several nodes the library cannot tell whether all ranks have loaded it; start every program of the job with \
              `{launcher} … bruckner exec PROGRAM`"
         ))
     }

@@ -43,7 +43,7 @@ pub use types::{TypeLayout, Types};
 
 /// Error of an MPI function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{call} returned {code}")]
+#[error("{call} failed with error code {code}")]
 pub struct MpiError {
     /// Name of the function that failed.
     pub call: &'static str,

@@ -215,11 +215,11 @@ fn start_interception(mpi: &'static Mpi, code: c_int) -> c_int {
     code
 }
 
-/// Warns if a tool preloaded behind the library has initialised MPI without calling the library's `PMPI_Init`.
+/// Warns if a tool preloaded after the library has initialised MPI without calling the library's `PMPI_Init`.
 fn initialised(code: c_int) -> c_int {
     if code == 0 && !BEGUN.load(Ordering::Relaxed) {
         eprintln!(
-            "bruckner: no MPI calls are intercepted: a tool preloaded behind the library has an MPI_Init that does not call PMPI_Init; \
+            "bruckner: no MPI calls are intercepted: a tool preloaded after the library has an MPI_Init that does not call PMPI_Init; \
              start the program with `bruckner exec`, which loads tools before the library"
         );
     }

@@ -19,7 +19,8 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
     left.dedup();
     if !left.is_empty() {
         advice.push(format!(
-            "online tuning found a faster algorithm than the first choice for {}: `bruckner tune --learn REPORT.json -o PROFILE` adds the finding to the profile",
+            "online tuning found a faster algorithm than the first choice for {}: add it to your profile with \
+             `bruckner tune --learn REPORT.json -o PROFILE`",
             left.join(", ")
         ));
     }
@@ -30,7 +31,7 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
         let part = row.seconds / record.communicators.max(1) as f64 / seconds;
         if row.evidence == Evidence::Predicted && !compared && part >= MIN_FRACTION {
             advice.push(format!(
-                "{} on {} took {:.0} % of the run, and its algorithm was only predicted: `bruckner tune` measures which one is fastest",
+                "{} on {} took {:.0} % of the run, and its algorithm was only predicted to be fast: measure it with `bruckner tune`",
                 row.collective,
                 record.topology,
                 100.0 * part
@@ -49,11 +50,12 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
 fn run_advice(report: &Report, part: f64, waiting: f64) -> Option<String> {
     let machine = report.machine;
     Some(if part < MIN_FRACTION {
-        format!("collectives take {:.1} % of the run: faster ones would save little", 100.0 * part)
+        format!("collectives take {:.1} % of the run: faster collectives would save little", 100.0 * part)
     } else if waiting > part / 2.0 {
         "most of the time in collectives is waiting for late ranks: better load balance would help more than faster collectives".to_owned()
     } else if machine.oversubscribed {
-        "oversubscription: there are more ranks than cores, so collectives mostly wait for a core".to_owned()
+        "oversubscription: more ranks than cores, so ranks mostly wait for a core: start fewer ranks on each node"
+            .to_owned()
     } else if !machine.pinned {
         "ranks may move from core to core: pin them (mpirun --bind-to core, srun --cpu-bind=cores)".to_owned()
     } else if machine.nodes == 1 && report.mode != "off" {
@@ -102,7 +104,7 @@ mod tests {
         assert_eq!(
             said(5.0),
             [
-                "allreduce on 2x2 took 10 % of the run, and its algorithm was only predicted: `bruckner tune` measures which one is fastest"
+                "allreduce on 2x2 took 10 % of the run, and its algorithm was only predicted to be fast: measure it with `bruckner tune`"
             ]
         );
         // No advice to tune a collective whose algorithms were compared in this run.

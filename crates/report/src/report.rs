@@ -195,19 +195,19 @@ impl Report {
                 true => format!("{:.0} %", 100.0 * spent.mean / self.seconds.max(1e-9)),
                 false => "all threads added up".to_owned(),
             };
-            let _ = write!(
+            let waiting = match spent.waiting {
+                Some(waiting) => format!(", including about {waiting:.3} s waiting for late ranks"),
+                None => String::new(),
+            };
+            let _ = writeln!(
                 text,
-                "time in collectives: {:.3} s of {:.3} s on average over ranks, {part} (minimum {:.3} s, maximum {:.3} s)",
+                "time in collectives: {:.3} s of {:.3} s ({part}) on average over ranks{waiting}; minimum {:.3} s, maximum {:.3} s",
                 spent.mean, self.seconds, spent.least, spent.most
             );
-            let _ = match spent.waiting {
-                Some(waiting) => writeln!(text, ", of which about {waiting:.3} s waiting for late ranks"),
-                None => writeln!(text),
-            };
         }
         if let Some(saved) = self.saved {
             let seconds = self.seconds.max(1e-9);
-            let beside = "counting only calls whose time by native was measured";
+            let beside = "counting only calls for which native was measured, too";
             let _ = match saved < 0.0 {
                 true => writeln!(
                     text,
@@ -306,7 +306,7 @@ fn by_native(row: &Row) -> String {
 }
 
 fn and(and: &str) -> String {
-    if and.is_empty() { String::new() } else { format!(" as {and}") }
+    if and.is_empty() { String::new() } else { format!(", topology {and}") }
 }
 
 fn sizes(sizes: &[(u64, u64)]) -> String {
@@ -317,6 +317,7 @@ fn sizes(sizes: &[(u64, u64)]) -> String {
     };
     match (sizes.first(), sizes.last()) {
         (Some(first), Some(last)) if first.0 != last.0 => format!("{} to {}", short(first.0), short(last.0)),
+        (Some((0, _)), _) => "0".to_owned(),
         (Some(only), _) => format!("up to {}", short(only.0)),
         _ => String::new(),
     }
@@ -370,8 +371,8 @@ mod tests {
         assert_eq!(rows[0].sizes, [(8, 1), (128, 1)]);
         assert_eq!(whole.communicators[1].communicators, 1001);
         let table = whole.table();
-        assert!(table.contains("MPI_COMM_WORLD, 4 ranks as 1x4"), "{table}");
-        assert!(table.contains("1001 freed communicators, 2 ranks as 1x2"), "{table}");
+        assert!(table.contains("MPI_COMM_WORLD, 4 ranks, topology 1x4"), "{table}");
+        assert!(table.contains("1001 freed communicators, 2 ranks, topology 1x2"), "{table}");
         assert!(table.contains("allreduce               2        8 to 128   1.000000             -  shm"), "{table}");
         // Reports of earlier versions have other names for some keys.
         let mut old = whole.json();

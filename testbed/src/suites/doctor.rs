@@ -23,7 +23,7 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
     for mpi in table.of(&[Mpi::Openmpi4]) {
         let mut outcome = Outcome::default();
         for Complaint { what, said, expected, note } in complaints(mpi)? {
-            let mark = if note { "note " } else { "wrong " };
+            let mark = if note { "note " } else { "problem " };
             let told = said.out.lines().any(|line| line.starts_with(mark) && line.contains(expected));
             outcome.cases += 1;
             outcome.seconds += said.seconds;
@@ -92,7 +92,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
         wrong("raised privileges", alone(Some(&privileged), &[])?, "is set-user-id"),
         wrong("Fortran", alone(Some(&past), &[])?, "Fortran calls cannot be intercepted"),
         wrong("small /dev/shm", in_namespace(mpi, &format!("{small}; exec \"$@\""), &doctor)?, "MiB free, but"),
-        wrong("private shared memory", private(mpi, &doctor)?, "cannot attach one POSIX shared memory object"),
+        wrong("private shared memory", private(mpi, &doctor)?, "cannot attach the same POSIX shared memory object"),
         wrong("no settings file", both(("BRUCKNER_CONFIG", "/nowhere/bruckner.conf".into()))?, "there is no such file"),
         wrong("rank 0 prints last", shell(mpi, 2, &speaks_last)?, "there is no such file"),
         wrong(

@@ -211,7 +211,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     right(
         &run(":", std::slice::from_ref(&config))?,
         "a truncated file",
-        "bruckner: BRUCKNER_ALGORITHM=allreduce=rec: ",
+        "bruckner: BRUCKNER_ALGORITHM=allreduce=rec is ignored: ",
         "shm",
     );
     owned("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n", 65534, 0o644)?;

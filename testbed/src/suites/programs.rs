@@ -332,7 +332,7 @@ fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
     let bypass = tool(mpi, &program, "libbypass.so", &["-DBYPASS"])?;
     let launch = Launch::plain(mpi, 2, &program).preload(&bypass).preload(&library());
     let mut outcome = launch.set("BRUCKNER", "always").test()?;
-    let told = outcome.talk.contains("no MPI calls are intercepted: a tool preloaded behind the library");
+    let told = outcome.talk.contains("no MPI calls are intercepted: a tool preloaded after the library");
     outcome.failures += u64::from(!told || !outcome.talk.contains(counted));
     table.tell(mpi.name(), "a tool that goes past the library", 2, &outcome);
     Ok(())

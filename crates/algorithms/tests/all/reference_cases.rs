@@ -316,8 +316,8 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         plan(&task, &expression.parse().unwrap()).map(|_| ()).unwrap_err().to_string()
     };
     use Collective::{Allgather, Allreduce};
-    assert_eq!(refusal(Allreduce, "2x4", "shm"), "`shm` runs on a single node, but 2x4 has 2");
-    assert_eq!(refusal(Allreduce, "2x4", "rsag(shm)"), "`shm` runs on a single node, but 2x4 has 2");
+    assert_eq!(refusal(Allreduce, "2x4", "shm"), "`shm` runs only on a single node, but 2x4 has 2 nodes");
+    assert_eq!(refusal(Allreduce, "2x4", "rsag(shm)"), "`shm` runs only on a single node, but 2x4 has 2 nodes");
     assert_eq!(refusal(Allreduce, "2x4", "rsag(rabenseifner)"), "`rsag(rabenseifner)` does not implement allreduce");
     assert_eq!(refusal(Allgather, "2x4", "rsag(ring)"), "`rsag(ring)` does not implement allgather");
     assert_eq!(

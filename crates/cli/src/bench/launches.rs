@@ -94,7 +94,7 @@ fn native_best(
         .map(|problem| forced::all(&mpi, problem).into_iter().filter(|forced| may(problem, forced)).collect())
         .collect();
     let trials = settings.iter().map(Vec::len).max().unwrap_or(0);
-    ensure!(trials > 0, "no settings of {mpi} are known: {NATIVE_BEST} cannot be measured");
+    ensure!(trials > 0, "{NATIVE_BEST} cannot be measured: no settings are known that select algorithms of {mpi}");
     let launches = u64::from(bench.launches);
     bar.set_length(bar.position() + 1000 * trials as u64 + 1000 * launches * 2);
     for trial in 0..trials {
@@ -124,7 +124,9 @@ fn native_best(
     let mut rounds: Vec<Vec<(&Problem, Forced)>> = Vec::new();
     for (case, (problem, settings)) in join_cases(results).iter().zip(problems.iter().zip(&settings)) {
         if let Some(why) = case.refused.get(REFERENCE) {
-            bar.suspend(|| eprintln!("bruckner: {problem}: {NATIVE_BEST} was not measured: {why}"));
+            bar.suspend(|| {
+                eprintln!("bruckner: {problem}: {NATIVE_BEST} was not measured, because {REFERENCE} cannot run: {why}");
+            });
             continue;
         }
         let ratio =

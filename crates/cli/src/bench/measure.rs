@@ -103,7 +103,7 @@ impl Ranks {
     /// Prepares measurements on a communicator. Collective.
     pub(crate) fn on(mpi: &'static Mpi, world: Communicator, seed: u64) -> Result<Ranks> {
         if world.size()? == 1 {
-            bail!("at least two ranks are needed");
+            bail!("at least two ranks are needed: start the command with a launcher, such as mpirun -n 2");
         }
         let mut refused = None;
         for name in ["locality(node)", "sparbit"] {
@@ -198,7 +198,7 @@ impl Ranks {
         let on_all = self.on_all(ready.is_ok())?;
         let ready = match ready {
             Ok(ready) if on_all => ready,
-            Ok(_) => return Ok(Some("not possible on another rank".to_owned())),
+            Ok(_) => return Ok(Some("another rank cannot run it".to_owned())),
             Err(error) => return Ok(Some(error.to_string())),
         };
         // A barrier is checked by a late rank: no rank may leave before the last one has arrived.
@@ -213,7 +213,7 @@ impl Ranks {
         drop(collective);
         let served = self.on_all(ran.is_ok())?;
         if !served && *contender != Contender::Native {
-            let why = ran.map_or_else(|error| error.to_string(), |()| "not possible on another rank".to_owned());
+            let why = ran.map_or_else(|error| error.to_string(), |()| "another rank cannot run it".to_owned());
             return Ok(Some(why));
         }
         ran.with_context(|| contender.to_string())?;

@@ -30,41 +30,43 @@ pub(crate) use natives::best_natives;
 pub(crate) use problem::{Problem, Size};
 pub(crate) use talk::Progress;
 
-/// Measures collectives side by side: the MPI's own function, the library's choice, and any algorithm
+/// Measure collectives side by side: the MPI's own function, the library's choice, and any algorithm
 ///
-/// Under a launcher, `mpirun -n 16 bruckner bench allreduce`, this is one launch. With a launcher at the end, `bruckner bench allreduce
-/// --launches 5 -- mpirun -n 16`, the command starts it several times and joins the results: times vary more between launches than between
-/// repetitions, and native-best needs separate launches.
+/// Started by a launcher, as in `mpirun -n 16 bruckner bench allreduce`, the command measures one launch. With a launcher at the end, as in
+/// `bruckner bench allreduce --launches 5 -- mpirun -n 16`, it starts the launcher several times and joins the results: times vary more
+/// between launches than within one, and `native-best` needs separate launches.
 ///
-/// Contenders run in blocks: each block runs every contender once, in random order, on the same communicator and buffers. Times are of the
-/// slowest rank; ratios are taken within each block, with a bootstrap interval. Results are checked before and after the measurement.
+/// Contenders run in blocks: each block runs every contender once, in random order, on the same communicator and buffers. A time is that of
+/// the slowest rank. Speedups are computed within each block and shown with a bootstrap confidence interval. The result of every contender
+/// is checked before and after it is measured.
 #[derive(Args, Clone)]
 pub(crate) struct Bench {
     /// Collectives, such as allreduce or MPI_Allreduce; reduce_scatter with equal sizes is MPI_Reduce_scatter_block
     #[arg(value_parser = collective, value_name = "COLLECTIVE", required_unless_present = "cases")]
     collectives: Vec<String>,
-    /// Bytes, counted as in `bruckner explain`; reductions are of doubles
+    /// Message sizes, counted as in `bruckner explain`; reductions are of doubles, so their sizes must be multiples of 8
     #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,1024,32768", value_parser = parse_bytes)]
     bytes: Vec<u64>,
     /// Number of 8-byte elements in each rank's block, such as 2,0,3,1 or 4*2,0*14 (two fours, fourteen zeros), for MPI_Allgatherv,
     /// MPI_Reduce_scatter and MPI_Alltoallv
     #[arg(long, value_name = "LIST", conflicts_with = "bytes")]
     counts: Option<String>,
-    /// Contender to compare with `native`: an algorithm, such as locality(node); `chosen`, the library's own choice; `native-best`, the
-    /// MPI under its fastest setting; `library:FILE`, a shared object that exports collectives under their MPI names. Default: `chosen`
+    /// Contender to compare with `native`, the MPI's own function: an algorithm, such as locality(node); `chosen`, the library's choice;
+    /// `native-best`, the MPI under its fastest setting; or `library:FILE`, a shared object that exports collectives under their MPI names.
+    /// May be given several times. Default: `chosen`
     #[arg(long = "algorithm", value_name = "EXPR")]
     algorithms: Vec<String>,
     /// Minimum number of blocks of each case; a block runs every contender once
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(2..=400))]
     blocks: u32,
-    /// Time limit in seconds for the blocks of a case
+    /// Time limit in seconds for each case (one collective at one size)
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     seconds: f64,
-    /// Add blocks until the interval of every ratio is within this relative error
-    #[arg(long, value_name = "PART", default_value_t = 0.01)]
+    /// Add blocks until every speedup is known to within this fraction, or the time limit is reached
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.01)]
     precision: f64,
-    /// Confidence level of the intervals of ratios
-    #[arg(long, value_name = "PART", default_value_t = 0.99)]
+    /// Confidence level of the intervals of speedups
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.99)]
     confidence: f64,
     /// Seed of the random order of contenders
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -75,14 +77,14 @@ pub(crate) struct Bench {
     /// Add the results, with every sample of every rank, to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print JSON: medians and ratios with their intervals; every sample is in the file of --output
+    /// Print JSON: medians, and speedups with their intervals; every sample is in the file of --output
     #[arg(long)]
     json: bool,
     /// Number of times that the launcher is started
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     launches: u32,
-    /// Test the bench itself, on the first collective, size and algorithm (or native): in how many of RUNS runs it finds no difference
-    /// where there is none, and finds an artificial delay of 5 %
+    /// Test the benchmark itself, with the first collective and size, and the first algorithm or `native`: print in how many of RUNS runs
+    /// it finds no difference where there is none, and in how many it detects an artificial delay of 5 % [default RUNS: 100]
     #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     self_test: Option<u32>,
     /// Case to measure, set by the process that starts launchers
@@ -100,7 +102,7 @@ pub(crate) struct Bench {
     /// Label of the MPI's own function in the results of a case, instead of `native`
     #[arg(long = "native-name", value_name = "CASE=NAME", value_parser = pair, hide = true)]
     native_names: Vec<(String, String)>,
-    /// The launcher and its options, such as mpirun -n 16
+    /// Launcher to start, with its options, such as mpirun -n 16; without it, start this command with a launcher
     #[arg(last = true, value_name = "LAUNCHER")]
     launcher: Vec<String>,
     /// Filter of the MPI's settings to try, by the name of the MPI, the collective and the name of the setting.
@@ -135,8 +137,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
 impl Bench {
     pub(crate) fn run(self) -> Result<Answer> {
         ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence must be above 0.5 and below 1");
-        ensure!(self.precision > 0.0, "--precision is above 0");
-        ensure!(self.seconds > 0.0 && self.seconds <= 1e6, "--seconds is above 0 and at most 1000000");
+        ensure!(self.precision > 0.0, "--precision must be above 0");
+        ensure!(self.seconds > 0.0 && self.seconds <= 1e6, "--seconds must be above 0 and at most 1000000");
         self.problems()?.iter().try_for_each(Problem::check)?;
         let names: Vec<String> = self.contenders()?.iter().map(ToString::to_string).collect();
         for (at, name) in names.iter().enumerate() {

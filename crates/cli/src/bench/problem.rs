@@ -96,7 +96,7 @@ impl Problem {
         match &self.size {
             Size::Bytes(bytes) => {
                 let whole = !reduces || bytes.is_multiple_of(8);
-                ensure!(whole, "{name} is measured on doubles: {bytes} is not a multiple of 8 bytes");
+                ensure!(whole, "{name} is measured with doubles: --bytes must be a multiple of 8, not {bytes}");
                 ensure!(*bytes <= MAX_BYTES, "{bytes} bytes exceed the limit of 256 GiB");
             }
             Size::Counts(counts) => {
@@ -126,7 +126,7 @@ impl Buffers {
     pub(crate) fn new(problem: &Problem, world: Communicator) -> Result<Buffers> {
         let (rank, ranks) = (world.rank()? as usize, world.size()? as usize);
         if let Size::Counts(counts) = &problem.size {
-            ensure!(counts.len() == ranks, "--counts has {} numbers for {ranks} ranks", counts.len());
+            ensure!(counts.len() == ranks, "--counts needs one number for each of {ranks} ranks, not {}", counts.len());
         }
         let mut buffers = Buffers {
             problem: problem.clone(),

@@ -51,7 +51,7 @@ pub(crate) fn run(
         for (look, (right, ratios)) in TimingMethod::ALL.into_iter().zip(found) {
             let (low, middle, high) = (quantile(ratios, 0.05), median(ratios), quantile(ratios, 0.95));
             writeln!(text, "{what:<33} {:<30} {right:>4} of {runs}", look.text())?;
-            writeln!(text, "{:>33} ratios {low:.3}, {middle:.3}, {high:.3} (5 %, median, 95 %)", "")?;
+            writeln!(text, "{:>33} ratios {low:.3}, {middle:.3}, {high:.3} (5th percentile, median, 95th)", "")?;
             rows.push(json!({
                 "what": what, "look": look.text(), "right": right, "runs": runs, "ratio": middle, "from": low, "to": high,
             }));

@@ -22,16 +22,16 @@ use crate::columns::folded;
 use crate::exec::find_program;
 use crate::{Answer, print, report};
 
-/// Runs a program with and without the library in turns, and compares the wall times
+/// Compare the run times of a program with and without the library: bruckner compare -- mpirun -n 4 ./app
 #[derive(Args)]
 #[command(after_help = "Examples:
   bruckner compare -- mpirun -n 4 ./app input
   bruckner compare --launches 20 -- srun -n 64 python3 app.py
-  bruckner compare -- mpirun -n 4 bruckner exec app      marks the program, if it is not found
+  bruckner compare -- mpirun -n 4 bruckner exec app      # marks the program, if compare does not find it
 
-Exit status 0: faster, or no difference; 1: slower.")]
+Exit status: 0 if the program is faster with the library or there is no difference, 1 if it is slower.")]
 pub(crate) struct Compare {
-    /// Number of launches with the library, and as many without; fewer than 7 could not show a difference
+    /// Number of launches with the library, and the same number without it; at least 7, because fewer cannot show a difference
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(7..=1000))]
     launches: u32,
     /// Print JSON instead of a table
@@ -127,7 +127,7 @@ impl TempFile {
     fn new() -> Result<TempFile> {
         let name = format!("bruckner-compare-{}.json", std::process::id());
         // The file lies in the current directory, which other nodes probably share, because rank 0 may run on one of them.
-        let file = std::env::current_dir().context("the directory")?.join(name);
+        let file = std::env::current_dir().context("cannot find the current directory")?.join(name);
         ensure!(!file.exists(), "{} exists already: remove it, or run from another directory", file.display());
         Ok(TempFile(file))
     }

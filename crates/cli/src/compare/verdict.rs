@@ -108,7 +108,7 @@ impl Outcome {
         row("  minimum and maximum over ranks", &|side| {
             or_unknown(side.collectives.map(|spent| both(spent.least, spent.most)))
         });
-        row("  waiting for late ranks, about", &|side| of(side, &|spent| spent.waiting));
+        row("  waiting for late ranks (est.)", &|side| of(side, &|spent| spent.waiting));
         row("  remainder: data transfer", &|side| of(side, &|spent| spent.waiting.map(|waiting| spent.mean - waiting)));
         let _ = writeln!(text, "{}", self.sentence());
         if self.with.collectives.is_none() {
@@ -119,7 +119,9 @@ impl Outcome {
 
     fn sentence(&self) -> String {
         let [low, high] = self.interval;
-        let part = format!("{:.3} of the time without it ({low:.3} to {high:.3})", self.ratio);
+        let level = 100.0 * CONFIDENCE;
+        let interval = format!("{level:.0} % interval {low:.3} to {high:.3}");
+        let part = format!("{:.3} times as long as without it ({interval})", self.ratio);
         match self.verdict {
             Verdict::Faster => {
                 format!("faster: with the library the program takes {part}, {:.1} % less", 100.0 * (1.0 - self.ratio))
@@ -127,7 +129,7 @@ impl Outcome {
             Verdict::Slower => {
                 format!("slower: with the library the program takes {part}, {:.1} % more", 100.0 * (self.ratio - 1.0))
             }
-            Verdict::NoDifference => format!("no difference: with the library the program takes {part}"),
+            Verdict::NoDifference => format!("no significant difference: with the library the program takes {part}"),
         }
     }
 }
@@ -165,7 +167,7 @@ mod tests {
             "wall time, median                           1.000 s          0.800 s",
             "in collectives, mean over ranks             0.200 s        not known",
             "  remainder: data transfer                  0.150 s        not known",
-            "faster: with the library the program takes 0.800 of the time without it (0.800 to 0.800), 20.0 % less",
+            "faster: with the library the program takes 0.800 times as long as without it (98 % interval 0.800 to 0.800), 20.0 % less",
             NO_REPORT,
         ] {
             assert!(table.contains(line), "{table}");

@@ -69,8 +69,8 @@ impl CommandLine {
             let from = if number == 0 { launcher() + 1 } else { 0 };
             let Some(at) = program_of(&part.words, from, part.at, is_program) else {
                 bail!(
-                    "no program was found in `{}`; write it as in `bruckner compare -- mpirun -n 4 ./app`, or mark it with `bruckner exec`: \
-                     `bruckner compare -- mpirun -n 4 bruckner exec app`",
+                    "cannot tell which word of `{}` is the program: give its path, as in `bruckner compare -- mpirun -n 4 ./app`, or put \
+                     `bruckner exec` before it, as in `bruckner compare -- mpirun -n 4 bruckner exec app`",
                     words.join(" ")
                 );
             };

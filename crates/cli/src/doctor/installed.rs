@@ -18,14 +18,14 @@ pub(super) fn where_to_look() -> String {
     let found = installed();
     match found.is_empty() {
         true => {
-            "no MPI was found in PATH, LD_LIBRARY_PATH or the usual directories: load its module, or install one (Debian: \
-                 apt install openmpi-bin, or mpich)"
+            "no MPI was found in PATH, LD_LIBRARY_PATH or the usual directories: load the module of an MPI, or install an MPI \
+                 (Debian: apt install openmpi-bin, or mpich)"
                 .to_owned()
         }
         false => {
             let all: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
             format!(
-                "start this command with the launcher of an MPI, or set BRUCKNER_MPI to its library; installed: {}",
+                "start doctor with an MPI's launcher (mpirun -n 2 bruckner doctor), or set BRUCKNER_MPI to an MPI library; installed: {}",
                 all.join(", ")
             )
         }

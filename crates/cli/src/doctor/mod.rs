@@ -16,16 +16,17 @@ use serde::Serialize;
 use crate::columns::folded;
 use crate::{Answer, print};
 
-/// Checks the MPI, the topology, the shared memory and the settings; under mpirun, on all ranks
+/// Check the MPI, the topology, shared memory and the settings for problems; under a launcher, on all ranks
 ///
-/// Launch it the way you launch your program; name the program to have it checked, too. Exit status 1: a problem was found.
+/// Launch it the way you launch your program. If you name the program, doctor also checks whether the library can intercept its calls.
+/// Exit status: 0 if no problem was found, otherwise 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
   bruckner doctor ./app
   mpirun -n 4 bruckner doctor ./app
   srun -N 2 bruckner doctor --json")]
 pub(crate) struct Doctor {
-    /// Program to check: can the library intercept its calls?
+    /// Program to check: whether the library can intercept its MPI calls
     program: Option<PathBuf>,
     /// Print JSON instead of text
     #[arg(long)]
@@ -51,7 +52,7 @@ impl Findings {
     fn text(&self) -> String {
         let mut text = String::new();
         let notes = self.notes.iter().map(|note| ("note", note));
-        let wrong = self.wrong.iter().map(|wrong| ("wrong", wrong));
+        let wrong = self.wrong.iter().map(|wrong| ("problem", wrong));
         for (what, value) in self.found.iter().map(|(what, value)| (*what, value)).chain(notes).chain(wrong) {
             let _ = writeln!(text, "{what:<14} {value}");
         }

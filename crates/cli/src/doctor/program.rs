@@ -39,7 +39,9 @@ pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findin
     let calls = Calls::of(&file);
     findings.found("program", format!("{shown}: {}", calls.text()));
     if calls.has_mpi_inside {
-        findings.wrong.push(format!("{shown} contains its MPI as a static library: its calls cannot be intercepted"));
+        findings.wrong.push(format!(
+            "{shown} contains its MPI as a static library, so its calls cannot be intercepted: link a shared MPI"
+        ));
     }
     let libraries = libraries(&path);
     let needs = libraries.iter().find_map(|(name, _)| family(name));
@@ -47,7 +49,8 @@ pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findin
         && needs != mpi
     {
         findings.wrong.push(format!(
-            "{shown} is linked with {}, but was started by the launcher of {}: each rank would get an MPI_COMM_WORLD of its own",
+            "{shown} is linked with {0}, but was started by the launcher of {1}: each rank would get an MPI_COMM_WORLD of its own; use \
+             the launcher of {0}",
             needs.name(),
             mpi.name()
         ));
@@ -104,7 +107,7 @@ impl Calls {
 
     fn text(&self) -> &'static str {
         match (self.has_mpi_inside, self.c, self.fortran) {
-            (true, ..) => "contains its MPI",
+            (true, ..) => "is statically linked with its MPI",
             (_, true, true) => "calls MPI from C and Fortran",
             (_, true, false) => "calls MPI from C",
             (_, false, true) => "calls MPI from Fortran",

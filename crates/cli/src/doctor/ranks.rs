@@ -35,8 +35,8 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
     let world = mpi.comm_world();
     let (major, minor) = mpi.standard();
     findings.found("MPI", mpi.name());
-    findings.found("library", mpi.library.path.display().to_string());
-    findings.found("family", format!("{}, MPI {major}.{minor}", mpi.family.name()));
+    findings.found("MPI library", mpi.library.path.display().to_string());
+    findings.found("MPI family", format!("{}, MPI {major}.{minor}", mpi.family.name()));
     if let Some((_, started, whose)) = launched().filter(|(_, started, _)| *started > 1 && mpi.size(world) == Ok(1)) {
         findings.wrong.push(format!(
             "{whose} started {started} processes, but each has an MPI_COMM_WORLD of its own: launcher and library \
@@ -57,15 +57,16 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
     findings.found("direct reads", if found.reads { "yes" } else { "no" });
     if !found.shared_memory && std::env::var("BRUCKNER_SHM").as_deref() != Ok("off") {
         findings.wrong.push(
-            "the ranks of a node cannot attach one POSIX shared memory object; is /dev/shm mounted and shared \
-             (containers: --ipc=host)?"
+            "the ranks of a node cannot attach the same POSIX shared memory object: mount /dev/shm, and let all ranks of the node \
+             share it (containers: --ipc=host)"
                 .into(),
         );
     }
     if found.oversubscribed {
-        findings
-            .notes
-            .push("oversubscription: there are more ranks than cores, so collectives mostly wait for a core".into());
+        findings.notes.push(
+            "oversubscription: more ranks than cores, so ranks mostly wait for a core: start fewer ranks on each node"
+                .into(),
+        );
     }
     // First the complaints about the settings of this rank, then the engine's complaints about the settings that all ranks use.
     let (_, mut complaints) = show_settings();
@@ -93,12 +94,14 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
         ));
     }
     if let Some((rank, _)) = those(1).next() {
-        findings.wrong.push(format!("BRUCKNER=off is set on rank {rank}: all calls are passed through to the MPI"));
+        findings.wrong.push(format!(
+            "BRUCKNER=off is set on rank {rank}, so the MPI handles all calls: unset it to use the library"
+        ));
     }
     let settings = show_settings().0;
     let switch = settings.iter().find(|setting| setting.name == "BRUCKNER");
     if let Some(switch) = switch.filter(|switch| !off && matches!(switch.value.as_str(), "off" | "0")) {
-        findings.wrong.push(format!("BRUCKNER = off in {}: all calls are passed through to the MPI", switch.source));
+        findings.wrong.push(format!("BRUCKNER = off in {}, so all calls are passed through to the MPI", switch.source));
     }
     let least = rows.iter().map(|row| row[2]).min().unwrap_or(u64::MAX);
     if least < FOR_A_RANK.saturating_mul(ranks) {
@@ -127,10 +130,12 @@ fn test_allreduce(engine: &Engine<Mpi>, mpi: &'static Mpi, findings: &mut Findin
         .filter_map(|(rank, right)| (*right == 0).then_some(rank))
         .collect();
     let by = engine.algorithm_of(world, Name::Allreduce)?.unwrap_or_else(|| "native".into());
-    let said = if wrong.is_empty() { "right" } else { "WRONG" };
+    let said = if wrong.is_empty() { "correct" } else { "WRONG RESULT" };
     findings.found("test", format!("allreduce by {by}: {said}"));
     if let Some(rank) = wrong.first() {
-        findings.wrong.push(format!("an allreduce gave a wrong result on rank {rank}"));
+        findings
+            .wrong
+            .push(format!("an allreduce gave a wrong result on rank {rank}: set BRUCKNER=off, and please report this"));
     }
     Ok(())
 }

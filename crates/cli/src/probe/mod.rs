@@ -21,21 +21,23 @@ use crate::{Answer, print};
 use messages::LONGEST;
 pub(crate) use messages::Ranks;
 
-/// Measures the costs of messages and shared memory here, and writes the profile of the machine
+/// Measure the costs of messages and shared memory on this machine, and write a machine file for `bruckner simulate`
 ///
-/// Under a launcher, `mpirun -n 16 bruckner probe -o here.toml` takes a few seconds. `bruckner simulate --machine here.toml` then predicts
-/// the cost of any algorithm here. No collective between nodes is measured: latencies and rates come from messages between two ranks, by
-/// one pair and by all pairs at once; the other costs come from collectives of a node's ranks. If all ranks are on one node, the profile
-/// says that messages between nodes were not measured.
+/// `mpirun -n 16 bruckner probe -o here.toml` takes a few seconds. `bruckner simulate --machine here.toml` then predicts how long any
+/// algorithm takes on this machine. The library does not read machine files: it needs a profile, which `bruckner tune` writes.
+///
+/// No collective between nodes is measured: latencies and rates come from messages between pairs of ranks, first one pair alone and then
+/// all pairs at once; the other costs come from collectives among the ranks of a node. If all ranks are on one node, the file says that
+/// messages between nodes were not measured.
 #[derive(Args)]
 pub(crate) struct Probe {
-    /// Name of the machine in the profile
+    /// Name of the machine, to be written in the file
     #[arg(long, default_value = "here")]
     name: String,
-    /// Write the profile to this file; without it, to the terminal
+    /// Write the machine file here, and print a table of the measured times; without it, print the machine file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print the profile as JSON
+    /// Print the machine file as JSON
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }
@@ -248,7 +250,7 @@ pub(crate) fn measure(
         if let Some(pair) = found.windows(2).find(|pair| pair[1].1 < MIN_TIME_RATIO * pair[0].1) {
             writeln!(
                 text,
-                "{name}: {} took {}, but {} only {}: other load disturbed the measurement, and the profile may be wrong",
+                "{name}: {} took {}, but {} only {}: other load disturbed the measurement; run probe again when the machine is idle",
                 bruckner_measure::bytes_text(pair[0].0),
                 time_text(pair[0].1),
                 bruckner_measure::bytes_text(pair[1].0),

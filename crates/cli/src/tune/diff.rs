@@ -70,7 +70,7 @@ pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
 
 /// Formats the differences as text, one per line.
 pub(super) fn text(changes: &[Change]) -> String {
-    let line = |Change { what, before, now }: &Change| format!("{what}: was {before}, is {now}\n");
+    let line = |Change { what, before, now }: &Change| format!("{what}: was {before}, now {now}\n");
     if changes.is_empty() { "no difference\n".to_owned() } else { changes.iter().map(line).collect() }
 }
 
@@ -112,10 +112,10 @@ mod tests {
         new.machine.network.protocols[0].latency *= 2.0;
         assert_eq!(
             text(&diff(&old, &new)),
-            "8 B to another node: was 1.3 µs, is 2.5 µs\n\
-             4x4 allreduce 8 B: was ring (0.50), is native (0.50)\n\
-             4x4 allreduce 64 B: was ring (0.50), is not measured\n\
-             4x4 allreduce 512 B: was not measured, is ring (0.50)\n"
+            "8 B to another node: was 1.3 µs, now 2.5 µs\n\
+             4x4 allreduce 8 B: was ring (0.50), now native (0.50)\n\
+             4x4 allreduce 64 B: was ring (0.50), now not measured\n\
+             4x4 allreduce 512 B: was not measured, now ring (0.50)\n"
         );
     }
 }

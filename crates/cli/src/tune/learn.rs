@@ -31,7 +31,7 @@ pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
         text.push_str(&note(&report, &mut profile)?);
     }
     if text.is_empty() {
-        return Ok("the reports hold no new findings\n".to_owned());
+        return Ok("the reports contain no new findings: the profile is unchanged\n".to_owned());
     }
     write_profile(&profile, output)?;
     Ok(text)

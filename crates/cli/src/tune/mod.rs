@@ -35,44 +35,49 @@ use tuning_run::{CaseResult, tune_case};
 
 /// Measure which algorithms are fastest on this machine, and write the results to its profile
 ///
-/// `bruckner tune -o here.toml -- mpirun -n 16` starts the launcher twice: a winner takes effect when two launches agree. Under a
-/// launcher, `mpirun -n 16 bruckner tune -o here.toml` is one launch; the next one with the same file continues and confirms. The file is
-/// written after each case, so tuning can be interrupted.
+/// `bruckner tune -o here.toml -- mpirun -n 16` starts the launcher twice, because programs use an algorithm only after it has won in two
+/// launches. Started by a launcher, `mpirun -n 16 bruckner tune -o here.toml` is one launch: run it again with the same file to confirm
+/// the winners. The file is written after each case (one collective at one size), so tuning can be interrupted and continued.
 ///
 /// First the costs of messages and shared memory are measured, as by `bruckner probe`. Then, for each collective and size, the algorithms
-/// that the model predicts to be fastest are measured against the MPI's own function. An algorithm wins if it is faster with 99 %
-/// confidence, by at least 5 % in the median, and at most 5 % slower in nineteen of twenty blocks.
+/// that the model predicts to be fastest are measured against the MPI's own function, in blocks that run each of them once. An algorithm
+/// wins if it is faster with 99 % confidence, by at least 5 % in the median, and in nineteen of twenty blocks at most 5 % slower.
 ///
-/// The library reads the profile from BRUCKNER_PROFILE, /etc/bruckner/profile.toml, or ~/.config/bruckner/profile.toml.
+/// The library reads the profile that BRUCKNER_PROFILE names; without that setting, /etc/bruckner/profile.toml or, if it does not exist,
+/// ~/.config/bruckner/profile.toml.
 #[derive(Args)]
 pub(crate) struct Tune {
-    /// Profile to write; results that it already has for this MPI are kept and confirmed
+    /// Profile to write; if it already has results for this MPI, they are kept until they are measured again. With --export, the directory
+    /// for the tuning files
     #[arg(short, long, value_name = "FILE", required_unless_present = "diff")]
     output: Option<PathBuf>,
-    /// Total time, such as 90s, 10m or 1h
+    /// Time limit for all launches together, such as 90s, 10m or 1h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     budget: Duration,
     /// Collectives to tune
     #[arg(long, value_name = "NAME,NAME…", value_delimiter = ',', value_parser = collective,
           default_value = "allgather,allreduce,reduce_scatter,alltoall")]
     collectives: Vec<Collective>,
-    /// Bytes, counted as in `bruckner explain`
+    /// Message sizes, counted as in `bruckner explain`
     #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,64,512,4096,32768,262144,1048576",
           value_parser = size)]
     bytes: Vec<u64>,
-    /// Number of algorithms to measure against the MPI's own function
+    /// Number of algorithms to measure against the MPI's own function for each collective and size
     #[arg(long, value_name = "N", default_value_t = 3)]
     candidates: usize,
-    /// Also find the fastest of the MPI's own algorithms, for `--export`: takes half of the time, and a launch for each setting
+    /// Also find the fastest of the MPI's own algorithms, for `--export`: uses half of the budget, and one launch for each setting of the
+    /// MPI that selects an algorithm
     #[arg(long, requires = "launcher")]
     natives: bool,
-    /// Write the fastest of the MPI's own algorithms as the MPI's own tuning files, into the directory of `--output`; measures nothing
+    /// Write tuning files with which this MPI uses the fastest of its own algorithms, and print the shell commands that enable them;
+    /// measures nothing
     #[arg(long, value_name = "MPI", requires = "from", conflicts_with_all = ["diff", "launcher"])]
     export: Option<export::Format>,
-    /// Profile to export
+    /// Profile to export, written by `bruckner tune --natives`
     #[arg(long, value_name = "FILE", requires = "export")]
     from: Option<PathBuf>,
-    /// Add findings from reports of programs (`BRUCKNER_REPORT=FILE.json`) to the profile, to be confirmed by tuning; measures nothing
+    /// Add to the profile what online tuning found in programs, from their reports (`BRUCKNER_REPORT=FILE.json`); it takes effect after a
+    /// tuning run has confirmed it; measures nothing
     #[arg(long, value_name = "REPORT", num_args = 1.., conflicts_with_all = ["diff", "export", "natives", "launcher"])]
     learn: Vec<PathBuf>,
     /// Show the differences between two profiles; measures nothing
@@ -81,7 +86,7 @@ pub(crate) struct Tune {
     /// Print the profile, or with `--diff` the differences, as JSON
     #[arg(long, conflicts_with_all = ["export", "learn"])]
     json: bool,
-    /// The launcher and its options, such as mpirun -n 16
+    /// Launcher to start, with its options, such as mpirun -n 16; without it, start this command with a launcher
     #[arg(last = true, value_name = "LAUNCHER")]
     launcher: Vec<String>,
 }
@@ -108,7 +113,7 @@ fn collective(text: &str) -> Result<Collective, String> {
 /// Parses a number of bytes in the range that can be tuned.
 fn size(text: &str) -> Result<u64, String> {
     let bytes = ask::parse_bytes(text)?;
-    if (8..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("expected from 8 bytes to 1G".to_owned()) }
+    if (8..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("expected a size from 8 bytes to 1 GiB".to_owned()) }
 }
 
 /// Number of launches that must agree on a winner.
@@ -205,9 +210,15 @@ impl Tune {
         let first = mpi.rank(world)? == 0;
         let topology: Topology =
             Engine::get()?.findings()?.topology.parse().map_err(|why| anyhow!("the topology: {why}"))?;
-        ensure!(topology.ranks() > 1, "at least two ranks are needed");
+        ensure!(
+            topology.ranks() > 1,
+            "tune needs at least two ranks, such as `mpirun -n 2 bruckner tune -o here.toml`"
+        );
         let shape = Shape::of(&topology);
-        ensure!(shape.ranks() == topology.ranks(), "{topology}: start the same number of ranks on each node");
+        ensure!(
+            shape.ranks() == topology.ranks(),
+            "the topology is {topology}: start the same number of ranks on each node"
+        );
         // All ranks use the first rank's profile, word for word: clocks and files differ between ranks, and ranks that measured other
         // cases, or in another order, would deadlock.
         let old = if first { self.old(mpi, output)? } else { String::new() };
@@ -284,7 +295,7 @@ impl Tune {
             .count();
         if unconfirmed > 0 {
             text.push_str(&format!(
-                "unconfirmed winners: {unconfirmed}; they take effect when another launch with the same file confirms them\n"
+                "unconfirmed winners: {unconfirmed}; they take effect when another launch confirms them: tune again with the same file\n"
             ));
         }
         text.push_str(&check::self_check(&profile));
@@ -357,7 +368,7 @@ impl Tune {
         let here = bench::mpi_name(mpi);
         ensure!(
             profile.provenance.mpi == here,
-            "{} is a profile for {}, but this MPI is {here}: name another file",
+            "{} is a profile for {}, but this MPI is {here}: name another file with -o",
             output.display(),
             profile.provenance.mpi
         );

@@ -40,7 +40,7 @@ pub(super) fn find(
     let mut profile = read_profile(output)?;
     ensure!(
         profile.provenance.mpi == found.mpi,
-        "{} is for {}, and this is {}",
+        "{} is a profile for {}, but this MPI is {}: name another file with -o",
         output.display(),
         profile.provenance.mpi,
         found.mpi
@@ -62,7 +62,7 @@ pub(super) fn find(
             None => (String::new(), 1.0, [1.0, 1.0]),
         };
         let said = match setting.as_str() {
-            "" => "default".to_owned(),
+            "" => "no setting is faster than the default".to_owned(),
             setting => format!("{setting}: {ratio:.2} ({:.2} to {:.2})", interval[0], interval[1]),
         };
         text.push_str(&format!("{:<15} {:>8}  {said}\n", problem.name.to_string(), bytes_text(bytes)));

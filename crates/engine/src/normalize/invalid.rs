@@ -23,7 +23,9 @@ pub(super) fn not_aliased(backend: &impl Backend, call: &Call, rank: u32) -> Res
         _ => false,
     };
     match wrong && backend.refuses_aliases() {
-        true => Err(Error::Argument("send and receive buffer are the same memory: use MPI_IN_PLACE".into())),
+        true => {
+            Err(Error::Argument("the send buffer and the receive buffer are the same memory: use MPI_IN_PLACE".into()))
+        }
         false => Ok(()),
     }
 }

@@ -156,7 +156,8 @@ impl NativeCheck {
         if let Some(at) = wrong {
             let rank = backend.rank(comm)?;
             eprintln!(
-                "bruckner: BRUCKNER_CHECK: rank {rank}: result of {} by {expression} differs from the MPI's own at byte {at} of {}",
+                "bruckner: BRUCKNER_CHECK: rank {rank}: result of {} by {expression} differs from the MPI's own at byte {at} of {}; \
+                 the MPI's result is used; please report this",
                 call.name(),
                 found.len()
             );

@@ -57,7 +57,7 @@ impl FromStr for Topology {
                     let start = text.len() - list.len();
                     let ranks = list.split(',').map(|rank| canonical(rank).and_then(|r| u32::try_from(r).ok()));
                     let ranks: Option<Vec<u32>> = ranks.collect();
-                    let ranks = ranks.ok_or_else(|| error(start, "expected ranks"))?;
+                    let ranks = ranks.ok_or_else(|| error(start, "expected rank numbers separated by commas"))?;
                     let shaped = Topology::build(shape, Placement::Block);
                     let mut sorted = ranks.clone();
                     sorted.sort_unstable();
@@ -69,7 +69,9 @@ impl FromStr for Topology {
                 let seed = other
                     .strip_prefix("permuted=")
                     .ok_or_else(|| error(at, "expected `cyclic`, `permuted=SEED` or `ranks=RANK,…`"))?;
-                Placement::Permuted(canonical(seed).ok_or_else(|| error(text.len() - seed.len(), "bad seed"))?)
+                Placement::Permuted(
+                    canonical(seed).ok_or_else(|| error(text.len() - seed.len(), "expected a number as seed"))?,
+                )
             }
         };
         Ok(Topology::build(shape, placement))
