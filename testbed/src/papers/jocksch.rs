@@ -143,8 +143,8 @@ the model with Piz Daint's 1.30 µs and 9.6 GB/s, which all ports of a node shar
 const NOTE: &str = "
 They agree in what changes with size: one allgather of everything for the shortest messages, a reduce_scatter and an allgather for the others.
 With the latency of a ping-pong the change comes before 8 KiB; with the latency that their steps really had, between 16 and 128 KiB; in the
-paper it came between 8 and 16 KiB. They differ in the ports of long messages. Since ports cost nothing here, 12 of them remain the best, but by
-little: from 512 KiB on, the paper's choice is within 4 % of it with the latency of messages. The paper measured that fewer ports are better for
+paper it came between 8 and 16 KiB. They differ in the ports of long messages. Since ports cost nothing in the model, 12 ports remain the fastest for long messages, but by little: with the latency of
+a ping-pong, the paper's choice takes at most 4 % longer from 512 KiB on. The paper measured that fewer ports are better for
 longer messages; so several long messages at once have a cost on that machine that no published figure gives. Their 32 MiB took 6 times what
 the link needs; the model does not include 12 ranks of a node that reduce and copy in its memory.
 ";

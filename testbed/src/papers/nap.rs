@@ -99,8 +99,8 @@ our schedules, simulated, up to {simulated}. Times of the other two, relative to
 }
 
 const NOTE: &str = "
-The equations agree with the claim: up to 4 KiB, where the paper measured 2 KiB. Our schedule differs within a node: so that all ranks have the
-same bits, each reduces all 16 contributions in rank order, through shared memory. That is 15 reductions a step instead of 4. With 1.44 ns for
+The equations agree with the claim: up to 4 KiB, where the paper measured 2 KiB. Our schedule differs from the paper's within a node: each rank
+reduces all 16 contributions in rank order, through shared memory, so that all ranks have the same bits. That is 15 reductions a step instead of 4. With 1.44 ns for
 a byte, as on Blue Waters, this limits NAP's advantage to a quarter of the size. At 256 bytes recursive doubling takes nearly the same time,
 because the inter-node latency is three times as high from 500 bytes on, and NAP sends a third of the messages.
 ";

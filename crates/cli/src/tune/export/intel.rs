@@ -29,13 +29,11 @@ pub(super) fn write(rules: &Rules, natives: &[NativeSettings]) -> Written {
                 .any(|setting| setting.setting.is_empty());
             if left || by_ranks.len() > 1 {
                 let why = if left {
-                    "the default is best for some sizes"
+                    "the default is best for some sizes, and no value of its variables selects it for these sizes alone"
                 } else {
-                    "it has rules for several numbers of ranks"
+                    "there are results for several numbers of ranks, and Intel MPI's variables apply to all of them"
                 };
-                written.remarks.push(format!(
-                    "{name} on {ranks} ranks is left out: {why}, which Intel MPI's variables cannot express"
-                ));
+                written.remarks.push(format!("{name} on {ranks} ranks is left out: {why}"));
                 continue;
             }
             let mut value = String::new();
@@ -71,6 +69,11 @@ mod tests {
         assert_eq!(written.variables, [("I_MPI_ADJUST_ALLREDUCE".to_owned(), "5:8-64;3:512-512".to_owned())]);
         let all = vec![natives("1x4", Name::Allreduce, &[found[0], (64, "")])];
         let written = write(&rules_of(&all, Format::Intel), &all);
-        assert!(written.variables.is_empty() && written.remarks[0].contains("the default is best for some sizes"));
+        assert!(
+            written.variables.is_empty()
+                && written.remarks[0].contains(
+                    "the default is best for some sizes, and no value of its variables selects it for these sizes alone"
+                )
+        );
     }
 }
