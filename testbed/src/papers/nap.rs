@@ -84,9 +84,10 @@ pub(super) fn section() -> Result<String> {
     let mut text = format!(
         "## Node-aware allreduce (Bienz, Olson, Gropp 2019)
 
-The paper: on Blue Waters, {ranks} ranks, 16 on a node, measurements show that NAP is the fastest up to 2,048 bytes, and above that
-one rank of each node (SMP). By the paper's equations 4 to 6 with the parameters of our profile, NAP is the fastest up to {equations};
-our schedules, simulated, up to {simulated}. Times of the other two, relative to NAP:
+On Blue Waters, with {ranks} ranks, 16 on a node, the paper measured that NAP is the fastest up to 2,048 bytes, and above that SMP, in which
+one rank of each node communicates. By the paper's equations 4 to 6 with the parameters of our profile, NAP is the fastest up to
+{equations}; by simulation of our schedules, up to {simulated}. Times of recursive doubling (RD) and SMP, relative to
+NAP:
 ",
         ranks = NODES * PER_NODE,
         equations = crossing(&by_equations),
@@ -99,8 +100,9 @@ our schedules, simulated, up to {simulated}. Times of the other two, relative to
 }
 
 const NOTE: &str = "
-The equations agree with the claim: up to 4 KiB, where the paper measured 2 KiB. Our schedule differs from the paper's within a node: each rank
-reduces all 16 contributions in rank order, through shared memory, so that all ranks have the same bits. That is 15 reductions a step instead of 4. With 1.44 ns for
-a byte, as on Blue Waters, this limits NAP's advantage to a quarter of the size. At 256 bytes recursive doubling takes nearly the same time,
-because the inter-node latency is three times as high from 500 bytes on, and NAP sends a third of the messages.
+The equations agree with the claim: they give 4 KiB, where the paper measured 2 KiB. Our schedule differs from the paper's within a node:
+each rank reduces all 16 contributions in rank order, through shared memory, so that all ranks have the same bits. That is 15 reductions a
+step instead of 4. With 1.44 ns to reduce a byte, as on Blue Waters, our NAP is the fastest only up to a quarter of that size. At 256 bytes
+recursive doubling takes nearly the same time, but not from 500 bytes on: there the inter-node latency is three times as high, and NAP sends
+a third of the messages.
 ";

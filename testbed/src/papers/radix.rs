@@ -67,9 +67,9 @@ pub(super) fn section() -> Result<String> {
     let head: Vec<&str> = ["ranks", "⌈√P⌉"].into_iter().chain(of.iter().map(String::as_str)).collect();
     let mut text = "## The radix of Bruck's alltoall (Fan, Kumar)
 
-The paper: on Theta (Aries, 64 ranks a node) ⌈√P⌉ is the best radix in most cases, with 512 to 4,096 ranks and blocks of 16 to 1,024
-bytes. We know no latencies of Theta and use those of Trinity, which has the same network. Each cell has the best radix by the
-max-rate model, and the time of radix ⌈√P⌉ divided by the best time. With one rank on each node:
+The paper: on Theta (Aries, 64 ranks a node), with P = 512 to 4,096 ranks and blocks of 16 to 1,024 bytes, ⌈√P⌉ is the best radix in most
+cases. We know no latencies of Theta and use those of Trinity, which has the same network. Each cell has the best radix by the max-rate
+model, and the time with radix ⌈√P⌉ divided by the best time. With one rank on each node:
 "
     .to_owned();
     text.push_str(&table(&head, &rows(1, &alone.variations(BY))?));
@@ -80,9 +80,9 @@ max-rate model, and the time of radix ⌈√P⌉ divided by the best time. With 
 }
 
 const NOTE: &str = "
-They agree for 64 ranks on each node, as in the paper, and blocks of up to 64 bytes: there ⌈√P⌉ is within 5 % of the best, whatever the
-parameters. The reason is that 64 ranks share a link, so that bytes are 64 times as expensive; with one rank on each node the best radix is far
-smaller, 2 to 16, and ⌈√P⌉ takes up to three times as long. They differ at 1 KiB, and perhaps at 256 bytes: there the model never selects
-Bruck, and sends every block in a message of its own (radix P − 1), since it includes neither the cost of a message for its sender nor the
-congestion of thousands of messages at a receiver.
+Model and paper agree for blocks of up to 64 bytes, with 64 ranks on each node as in the paper: there ⌈√P⌉ takes at most 5 % longer than the
+best radix, whatever the parameters. The reason is that 64 ranks share a link, so bytes are 64 times as expensive; with one rank on each
+node the best radix is far smaller, 2 to 16, and ⌈√P⌉ takes up to three times as long as the best. With 64 ranks on each node they differ at
+1 KiB, and perhaps at 256 bytes: there the model never selects Bruck, but sends every block in a message of its own (radix P − 1), because
+it includes neither the cost of a message for its sender nor the congestion of thousands of messages at a receiver.
 ";
