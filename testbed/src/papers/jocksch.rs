@@ -128,8 +128,7 @@ is from our schedules.
     text.push_str(
         "
 Table 2 of the paper, an allreduce on 160 nodes with Aries: for each size, the best of the paper's factorizations, as measured there with 12
-ranks a node, and by the model. The model has Piz Daint's 1.30 µs and 9.6 GB/s, which all ports of a node share; ports and reductions cost
-nothing:
+ranks a node, and by the model. It has Piz Daint's 1.30 µs and 9.6 GB/s, which all ports of a node share; ports and reductions cost nothing:
 ",
     );
     text.push_str(&table_2(&forms, &machine)?);

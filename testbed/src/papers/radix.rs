@@ -80,9 +80,9 @@ model, and the time with radix ⌈√P⌉ divided by the best time. With one ran
 }
 
 const NOTE: &str = "
-Model and paper agree for blocks of up to 64 bytes, with 64 ranks on each node as in the paper: there ⌈√P⌉ takes at most 5 % longer than the
-best radix, whatever the parameters. The reason is that 64 ranks share a link, so bytes are 64 times as expensive; with one rank on each
-node the best radix is far smaller, 2 to 16, and ⌈√P⌉ takes up to three times as long as the best. With 64 ranks on each node they differ at
-1 KiB, and perhaps at 256 bytes: there the model never selects Bruck, but sends every block in a message of its own (radix P − 1), because
-it includes neither the cost of a message for its sender nor the congestion of thousands of messages at a receiver.
+With 64 ranks on each node, model and paper agree for blocks of up to 64 bytes: ⌈√P⌉ takes at most 5 % longer than the best, whatever the
+parameters. The reason is that 64 ranks share a link, so bytes are 64 times as expensive; with one rank on each node the best radix is far
+smaller, 2 to 16, and ⌈√P⌉ takes up to three times as long as the best. With 64 ranks they differ at 1 KiB, and perhaps at 256 bytes: there
+the model never selects Bruck, but sends every block in a message of its own (radix P − 1), because it includes neither the cost of a
+message for its sender nor the congestion of thousands of messages at a receiver.
 ";

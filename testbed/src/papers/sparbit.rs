@@ -150,9 +150,9 @@ the ranges are from every {EACH}th number of ranks.
 
 const NOTE: &str = "
 They agree in the direction: Sparbit is the fastest more than twice as often with sequential as with cyclic placement. They differ in how
-often. In most cases in which Sparbit is the fastest in the paper, ring is the fastest in the model: with nodes filled one by one, one rank
-of each node at a time sends to another node, at the full rate, and in the model a step of ring costs no more than its message. In the
-paper's runs two ranks shared a core, and each of up to 255 steps could wait for a rank that was not running; the model does not include
-that. Our allgather by Bruck is faster than the paper's, since it receives blocks where they belong and copies nothing at its end. It sends
-the same number of bytes in as many steps as Sparbit, and with cyclic placement more of its messages than of Sparbit's stay within nodes.
+often. In most cases that Sparbit wins in the paper, ring wins in the model: with nodes filled one by one, one rank of each node at a time
+sends to another node, at the full rate, and in the model a step of ring costs no more than its message. In the paper's runs two ranks
+shared a core, and each of up to 255 steps could wait for a rank that was not running; the model does not include that. Our allgather by
+Bruck is faster than the paper's, since it receives blocks where they belong and copies nothing at its end. It sends the same number of
+bytes in as many steps as Sparbit, and with cyclic placement more of its messages than of Sparbit's stay within nodes.
 ";
