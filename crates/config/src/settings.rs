@@ -142,7 +142,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_TOPOLOGY",
         default: "",
-        about: "topology to assume instead of the detected one, for example 4,4,2; for tests",
+        about: "topology to assume instead of the detected one, for example 4,4,2 (the ranks of each node); for tests",
         take: |to, value| {
             to.topology = Some(value.parse().map_err(|error| format!("{error}"))?);
             Ok(())

@@ -142,9 +142,9 @@ ranks a node, and by the model. It has Piz Daint's 1.30 µs and 9.6 GB/s, which 
 }
 
 const NOTE: &str = "
-They agree in what changes with size: one allgather of everything for the shortest messages, a reduce_scatter and an allgather for the
-others. With the latency of a ping-pong the change comes before 8 KiB; with the latency that the paper's steps really had, between 16 and
-128 KiB; in the paper it came between 8 and 16 KiB. They differ in the ports of long messages. Since ports cost nothing in the model, 12
+The paper and the model agree in what changes with size: one allgather of everything for the shortest messages, a
+reduce_scatter and an allgather for the others. With the latency of a ping-pong the change comes before 8 KiB; with the latency that the paper's steps really had, between 16 and
+128 KiB; in the paper it came between 8 and 16 KiB. For long messages they differ in the number of ports. Since ports cost nothing in the model, 12
 ports remain the fastest, but by little: with the latency of a ping-pong, the paper's choice takes at most 4 % longer from 512 KiB on. The
 paper measured that fewer ports are better for longer messages, so several long messages at once have a cost there that no published figure
 gives. The paper's 32 MiB took 6 times as long as the link needs; the model does not include that 12 ranks reduce and copy in a node's

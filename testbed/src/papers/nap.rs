@@ -102,7 +102,7 @@ NAP:
 const NOTE: &str = "
 The equations agree with the claim: they give 4 KiB, where the paper measured 2 KiB. Our schedule differs from the paper's within a node:
 each rank reduces all 16 contributions in rank order, through shared memory, so that all ranks have the same bits. That is 15 reductions a
-step instead of 4. With 1.44 ns to reduce a byte, as on Blue Waters, our NAP is the fastest only up to a quarter of that size. At 256 bytes
+step instead of 4. With 1.44 ns to reduce a byte, as on Blue Waters, our NAP is the fastest only up to 1 KiB, a quarter of what the equations give. At 256 bytes
 recursive doubling takes nearly the same time, but not from 500 bytes on: there the inter-node latency is three times as high, and NAP sends
 a third of the messages.
 ";
