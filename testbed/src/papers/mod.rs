@@ -25,8 +25,8 @@ const HEAD: &str = "# Claims of the papers, compared with the model
 *For researchers: what five papers claim about their algorithms, and what our schedules and our model give.*
 
 `cargo testbed papers` prints this page; it takes a few minutes. Times are from the simulator ([model](model.md)), unless stated otherwise.
-The range in parentheses after a figure has the smallest and the largest value if inter-node and intra-node latencies and rates are each
-30 % lower or higher than in the profile, in all combinations. The model cannot decide what changes within that range.
+Parentheses after a figure have its smallest and largest value if inter-node and intra-node latencies and rates are each 30 % lower or
+higher than in the profile, in all combinations. The model does not decide comparisons that change within this range.
 ";
 
 /// A number for a machine, and its range over variations of the machine with other parameters.

@@ -68,8 +68,8 @@ pub(super) fn section() -> Result<String> {
     let mut text = "## The radix of Bruck's alltoall (Fan, Kumar)
 
 The paper: on Theta (Aries, 64 ranks a node), with P = 512 to 4,096 ranks and blocks of 16 to 1,024 bytes, ⌈√P⌉ is the best radix in most
-cases. We know no latencies of Theta and use those of Trinity, which has the same network. Each cell has the best radix by the max-rate
-model, and the time with radix ⌈√P⌉ divided by the best time. With one rank on each node:
+cases. We know no latencies of Theta and use those of Trinity, which has the same network. Each cell has the best radix in the max-rate
+model, and the time with radix ⌈√P⌉ divided by the time with the best radix. With one rank on each node:
 "
     .to_owned();
     text.push_str(&table(&head, &rows(1, &alone.variations(BY))?));
@@ -80,9 +80,9 @@ model, and the time with radix ⌈√P⌉ divided by the best time. With one ran
 }
 
 const NOTE: &str = "
-With 64 ranks on each node, model and paper agree for blocks of up to 64 bytes: ⌈√P⌉ takes at most 5 % longer than the best, whatever the
-parameters. The reason is that 64 ranks share a link, so bytes are 64 times as expensive; with one rank on each node the best radix is far
-smaller, 2 to 16, and ⌈√P⌉ takes up to three times as long as the best. With 64 ranks they differ at 1 KiB, and perhaps at 256 bytes: there
-the model never selects Bruck, but sends every block in a message of its own (radix P − 1), because it includes neither the cost of a
-message for its sender nor the congestion of thousands of messages at a receiver.
+With 64 ranks on each node, model and paper agree for blocks of up to 64 bytes: ⌈√P⌉ takes at most 5 % longer than the best radix, whatever
+the parameters. The reason is that 64 ranks share a link, so bytes are 64 times as expensive. With one rank on each node the best radix is
+far smaller, 2 to 16, and ⌈√P⌉ takes up to three times as long as the best. With 64 ranks, model and paper differ at 1 KiB, and perhaps at
+256 bytes. There the model sends every block in a message of its own (radix P − 1) instead of using Bruck, because it includes neither the
+cost of a message for its sender nor the congestion of thousands of messages at a receiver.
 ";

@@ -29,7 +29,8 @@ pub(super) fn section() -> Result<String> {
     let mut text = "## Locality-aware Bruck (Bienz, Gautam, Kharel 2022)
 
 The paper: on Lassen, a locality-aware allgather of two integers a rank is faster than Bruck's, and the speedup grows with the ranks of a
-region. It has figures without numbers. Speedup over Bruck's algorithm in our model, for regions of 4 to 32 ranks, each region on a socket:
+region. The paper's figures have no numbers. Speedup over Bruck's algorithm in our model, for regions of 4 to 32 ranks, each region on a
+socket:
 "
     .to_owned();
     let of = PER_NODE.map(|ranks| format!("{ranks} in a region"));
@@ -40,7 +41,7 @@ region. It has figures without numbers. Speedup over Bruck's algorithm in our mo
 }
 
 const NOTE: &str = "
-They agree: with 4 ranks in a region the speedup is 1.4 to 1.6, with 32 it is 1.9 to 11. It does not grow steadily, because it also depends
-on whether the number of regions is just below a power of the number of ranks in a region. With up to 16 regions of 4 or 8 ranks, either
-algorithm could be faster if parameters differ by 30 %.
+Paper and model agree: with 4 ranks in a region the speedup is 1.4 to 1.6, with 32 it is 1.9 to 11. It does not grow steadily, because it
+also depends on whether the number of regions is just below a power of the number of ranks in a region. With 16 regions of 4 or 8 ranks,
+either algorithm could be faster if parameters differ by 30 %.
 ";
