@@ -1,18 +1,54 @@
-/* Preloaded for Debian's MPICH where ranks outnumber cores: makes its spinning progress function sleep briefly when idle.
-   Affects only the time that tests take. */
+/* Preloaded for Debian's MPICH 4 with UCX, where ranks outnumber cores and on emulated nodes. Changes no result of a program.
+
+   MPICH's progress function spins; here it sleeps briefly when idle.
+
+   MPICH's MPI_Finalize can hang between nodes, with and without Bruckner: a rank that has closed its connections waits for the others
+   in a PMI barrier, which reads from the process manager, and no longer makes the progress without which another rank cannot close
+   its connections. Here such a read makes progress until data arrive. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <poll.h>
 #include <time.h>
+#include <unistd.h>
+
+/* The worker that made progress last; whether it does so now; and whether this thread is in MPI_Finalize and has closed a connection. */
+static _Thread_local void *latest;
+static _Thread_local int progresses, closes;
 
 unsigned ucp_worker_progress(void *worker) {
   static unsigned (*real)(void *);
   static _Thread_local unsigned idle;
   if (!real) real = dlsym(RTLD_NEXT, "ucp_worker_progress");
+  latest = worker;
+  progresses = 1;
   unsigned events = real(worker);
+  progresses = 0;
   if (events) idle = 0;
   else if (++idle > 200) {
     struct timespec pause = {0, 50000};
     nanosleep(&pause, 0);
   }
   return events;
+}
+
+void *ucp_disconnect_nb(void *endpoint) {
+  static void *(*real)(void *);
+  if (!real) real = dlsym(RTLD_NEXT, "ucp_disconnect_nb");
+  closes = 1;
+  return real(endpoint);
+}
+
+void ucp_worker_destroy(void *worker) {
+  static void (*real)(void *);
+  if (!real) real = dlsym(RTLD_NEXT, "ucp_worker_destroy");
+  closes = 0;
+  real(worker);
+}
+
+ssize_t read(int file, void *buffer, size_t bytes) {
+  static ssize_t (*real)(int, void *, size_t);
+  if (!real) real = dlsym(RTLD_NEXT, "read");
+  struct pollfd arrival = {file, POLLIN, 0};
+  while (closes && latest && !progresses && !poll(&arrival, 1, 1)) ucp_worker_progress(latest);
+  return real(file, buffer, bytes);
 }
