@@ -22,7 +22,7 @@ pub struct Fold {
 impl Pattern for Fold {
     fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let core = self.core;
-        assert!(core <= n && n <= 2 * core, "at least half of {n} members must run, not {core}");
+        assert!(core <= n && n <= 2 * core, "the inner pattern must run on half to all of {n} members, not on {core}");
         if core == n {
             return self.inside.steps(n, me);
         }
