@@ -505,7 +505,7 @@ fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box
         }
         _ => {
             return Err(PlanError(format!(
-                "`{expression}` cannot be used here: expected an algorithm of messages only, such as ring or bruck(R)"
+                "`{expression}` cannot be used here: expected a message pattern such as ring or bruck(R)"
             )));
         }
     })

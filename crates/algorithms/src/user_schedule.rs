@@ -71,7 +71,7 @@ impl UserSchedule {
         }
         // A proof for pieces without data would not cover pieces with data.
         if !matches!(schedule.problem.counts, Counts::Equal(count) if count >= schedule.problem.pieces.max(1)) {
-            return Err("the schedule must have equal counts with at least one element per piece; it is then used for all sizes".into());
+            return Err("the schedule must have counts `equal N` with at least one element per piece, to be proven for all sizes".into());
         }
         let proven = prove(&schedule)?;
         let Schedule { problem, topology, overlap, ranks, .. } = schedule;

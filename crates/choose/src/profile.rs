@@ -155,7 +155,7 @@ fn collective(name: &str) -> Result<Name, String> {
 fn interval(ratio: f64, [low, high]: [f64; 2]) -> Result<[f64; 2], String> {
     match [ratio, low, high].into_iter().all(positive) && low <= ratio && ratio <= high {
         true => Ok([low, high]),
-        false => Err(format!("ratio {ratio} does not lie in the interval {low} to {high}, or is not positive")),
+        false => Err(format!("expected 0 < low <= ratio <= high, not {low}, {ratio}, {high}")),
     }
 }
 
@@ -413,7 +413,7 @@ impl Profile {
         let (vendor, mpi) = (Vendor::of(mpi), Vendor::short(mpi));
         let made = &self.provenance.mpi;
         if Vendor::of(made) != vendor {
-            let why = format!("the profile was measured with {made}, but this MPI is {mpi}: it is not used");
+            let why = format!("the profile was measured with {made}, but this MPI is {mpi}: the profile is not used");
             return (Knowledge::defaults(vendor), Some(why));
         }
         let steady = Source { machine: self.machine, origin: Origin::Profile };
@@ -421,8 +421,9 @@ impl Profile {
         let known =
             Knowledge { reproducible: steady, results: self.results, between_nodes, ..Knowledge::defaults(vendor) };
         if made != mpi {
-            let why =
-                format!("the profile was measured with {made}, but this MPI is {mpi}: its tuning results are not used");
+            let why = format!(
+                "the profile was measured with {made}, but this MPI is {mpi}: the profile's tuning results are not used"
+            );
             return (Knowledge { results: Vec::new(), ..known }, Some(why));
         }
         (known, None)
@@ -497,7 +498,7 @@ mod tests {
             ("winner = \"native\"", "winner = \"nativ\"", "`nativ`: "),
             ("launches = 2 },", "launches = 2, more = 1 },", "unknown field"),
             ("launches = 2 },", "launches = 2 ", ""),
-            ("ratio = 1,", "ratio = 3,", "ratio 3 does not lie in the interval"),
+            ("ratio = 1,", "ratio = 3,", ", 3, "),
             ("\"tuned ring\"", "ring", ""),
         ] {
             let broken = text.replacen(from, to, 1);
@@ -533,9 +534,9 @@ mod tests {
         assert_eq!((same.results.len(), same.reproducible.origin, why), (2, Origin::Profile, None));
         let (newer, why) = profile().knowledge("Open MPI 5.1.0");
         assert_eq!((newer.results.len(), newer.reproducible.origin), (0, Origin::Profile));
-        assert!(why.unwrap().ends_with("its tuning results are not used"));
+        assert!(why.unwrap().ends_with("the profile's tuning results are not used"));
         let (other, why) = profile().knowledge("MPICH 5.0.0");
         assert_eq!(other.reproducible.origin, Origin::Default);
-        assert!(why.unwrap().ends_with("it is not used"));
+        assert!(why.unwrap().ends_with("the profile is not used"));
     }
 }

@@ -143,7 +143,7 @@ impl fmt::Display for Reason {
                 "broadcast: receivers may give larger counts than the root, so ranks could select different algorithms"
             }
             Reason::RootedReduction => {
-                "reduction to a root: ranks may run any number of calls ahead of the root, which the library would limit"
+                "reduction to a root: the library would limit how many calls ranks may run ahead of the root"
             }
             Reason::LocalSizes => {
                 "each rank knows only its own message sizes: no algorithm is known to be faster than the MPI"
@@ -158,7 +158,7 @@ impl fmt::Display for Forecast {
         let by = match self.origin {
             Origin::Default => "the default machine model",
             Origin::Calibrated => "calibration at first use",
-            Origin::Oversubscribed => "calibration at first use on oversubscribed cores",
+            Origin::Oversubscribed => "calibration at first use on oversubscribed nodes",
             Origin::Profile => "the profile",
         };
         write!(f, "speedup {:.1} at {} B, predicted from {by}", self.speedup, self.bytes)

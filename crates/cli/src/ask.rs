@@ -12,8 +12,8 @@ use clap::Args;
 /// Size of a collective call, and options that belong to it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Sizes {
-    /// Message size, such as 8, 64K or 1MiB: of each rank's block (allgather), of the whole vector (allreduce, bcast, reduce), of each
-    /// rank's result (reduce_scatter), or of what each rank sends to each other rank (alltoall)
+    /// Message size, such as 8, 64K or 1MiB: the size of each rank's block (allgather), the whole vector (allreduce, bcast, reduce), each
+    /// rank's result (reduce_scatter), or the block from each rank to each other (alltoall)
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_bytes)]
     pub(crate) bytes: u64,
     /// Blocks of different sizes: the number of 8-byte elements in each rank's block, such as 2,0,3,1; or `local` for an alltoallv, in

@@ -16,10 +16,11 @@ const LIBRARY: &str = "libbruckner.so";
 /// Run a program with the library preloaded: mpirun -n 4 bruckner exec ./app
 ///
 /// Put `bruckner exec` between the launcher and the program: `mpirun -n 4 bruckner exec ./app`, `srun bruckner exec ./app`. It appends
-/// libbruckner.so to LD_PRELOAD. This works with every launcher, on one node and on several.
+/// libbruckner.so to LD_PRELOAD, and works with every launcher, on one node and on several.
 ///
-/// If the launcher starts a script, put `bruckner exec` before the program inside the script. Before the script it has no effect on
-/// several nodes, unless you add --through: the script might remove the library on some ranks, so all calls are passed through to the MPI.
+/// If the launcher starts a script, put `bruckner exec` before the program inside the script. With `bruckner exec` before the
+/// script, all calls on several nodes are passed through to the MPI unless you add --through, because the script might remove the library
+/// on some ranks.
 ///
 /// libbruckner.so must be in the directory of this command, or in ../lib, ../lib64 or ../lib/bruckner relative to it; otherwise give its
 /// path with --library.

@@ -37,8 +37,8 @@ pub(crate) struct Explain {
     /// Default: the algorithm that the library would choose, with the reason
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
-    /// Show what the library would choose with this MPI and its default machine model. Without --mpi and --profile, the profile of this
-    /// machine is used if there is one, and otherwise the default machine model of `other`
+    /// Show what the library would choose with this MPI and its default machine model. Without --mpi and --profile, this machine's
+    /// profile is used or, if there is none, the default machine model of `other`
     #[arg(long, value_enum, value_name = "MPI", conflicts_with = "algorithm")]
     mpi: Option<MpiVendor>,
     /// Show what the library would choose with this profile, written by `bruckner tune`

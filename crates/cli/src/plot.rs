@@ -49,7 +49,7 @@ enum Kind {
 enum Which {
     /// Time of single calls, from a barrier until the last rank is done
     Barrier,
-    /// Time per call of many calls without a barrier between them
+    /// Time per call of consecutive calls without a barrier between them
     BackToBack,
 }
 

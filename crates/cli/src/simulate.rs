@@ -43,8 +43,8 @@ pub(crate) struct Simulate {
     /// Instead of simulating, compute the cost of rank 0 by this formula
     #[arg(long, value_enum, value_name = "MODEL")]
     model: Option<Formula>,
-    /// Instead of times, show the speedup of the best node-aware algorithm over the best other one, with the inter-node latency set to
-    /// these multiples of the intra-node latency; separate several by commas
+    /// Show the speedup of the best node-aware algorithm over the best other algorithm instead of times, with the inter-node latency set to
+    /// these multiples of the intra-node latency, separated by commas
     #[arg(long, value_name = "R", value_delimiter = ',', conflicts_with_all = ["model", "algorithm"])]
     ratios: Vec<f64>,
     /// Print JSON; times are in seconds
@@ -61,7 +61,7 @@ enum Formula {
     Postal,
     /// Latency and rate by distance: network, node or socket
     Locality,
-    /// As `locality`, but the ranks of a node together send at most at the injection rate of the node
+    /// As `locality`, but the injection rate of a node limits what its ranks send together
     MaxRate,
     /// LogGP: overheads of starting and finishing a message, and the gap between two messages
     Loggp,
@@ -127,7 +127,7 @@ impl Simulate {
         print(&text)?;
         if self.model.is_none() && started.elapsed().as_secs() > 0 {
             let (ranks, took) = (self.topology.ranks(), time_text(started.elapsed().as_secs_f64()));
-            eprintln!("simulated {ranks} ranks in {took} (at most {classes} classes of ranks that behave alike)");
+            eprintln!("simulated {ranks} ranks in {took}, as at most {classes} classes of ranks that behave alike");
         }
         Ok(Answer::Success)
     }

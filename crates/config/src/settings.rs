@@ -103,7 +103,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER",
         default: "on",
-        about: "on; off: pass all calls through to the MPI; always: handle every call that has a correct algorithm, for tests",
+        about: "on, off (pass all calls through to the MPI) or, for tests, always (handle every call that has a correct algorithm)",
         take: |to, value| {
             to.mode = match value {
                 "off" | "0" => Mode::Off,
@@ -126,7 +126,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_PASS_THROUGH",
         default: "",
-        about: "collectives to pass through to the MPI, for example alltoall, bcast, or all",
+        about: "collectives to pass through to the MPI, for example alltoall, bcast; all: every collective",
         take: |to, value| {
             let names = value.split([',', ' ', ';']).filter(|name| !name.is_empty());
             let read = |name: &str| match name {
@@ -195,7 +195,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_AFTER",
         default: "3",
-        about: "number of calls on a communicator that are passed through before the library handles its calls",
+        about: "number of first calls on a communicator that are passed through to the MPI",
         take: |to, value| {
             to.after = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
             Ok(())
@@ -225,7 +225,7 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER_CALIBRATE",
         default: "on",
-        about: "on or off: whether to calibrate the machine model with a few messages at first use of several nodes",
+        about: "on or off: calibration with a few messages at first use of a communicator that spans nodes",
         take: |to, value| {
             to.calibrate = parse_switch(value)?;
             Ok(())
@@ -312,7 +312,9 @@ impl Settings {
             && topology.ranks() != ranks
         {
             let has = topology.ranks();
-            settings.complaints.push(format!("BRUCKNER_TOPOLOGY={topology} has {has} ranks, but the job has {ranks}"));
+            settings
+                .complaints
+                .push(format!("BRUCKNER_TOPOLOGY={topology} is ignored: it has {has} ranks, but the job has {ranks}"));
             settings.topology = None;
         }
         settings
@@ -358,7 +360,10 @@ mod tests {
             s.complaints[0].clone()
         };
         assert_eq!(complaint("BRUCKNER=maybe"), "BRUCKNER=maybe is ignored: expected off, on or always");
-        assert_eq!(complaint("BRUCKNER_TOPOLOGY=2x1"), "BRUCKNER_TOPOLOGY=2x1 has 2 ranks, but the job has 4");
+        assert_eq!(
+            complaint("BRUCKNER_TOPOLOGY=2x1"),
+            "BRUCKNER_TOPOLOGY=2x1 is ignored: it has 2 ranks, but the job has 4"
+        );
         assert_eq!(
             complaint("BRUCKNER_REPORT=x.txt"),
             "BRUCKNER_REPORT=x.txt is ignored: expected stderr or a file that ends in .json"

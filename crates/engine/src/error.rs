@@ -13,7 +13,7 @@ pub enum Error {
     #[error("{0}")]
     NoMpi(#[from] NoMpi),
     /// MPI is not initialised yet, or is already finalised.
-    #[error("MPI is not running: call this between MPI_Init and MPI_Finalize")]
+    #[error("MPI is not running: call this function between MPI_Init and MPI_Finalize")]
     NotRunning,
     /// An MPI function failed.
     #[error("{0}")]

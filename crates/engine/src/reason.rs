@@ -55,11 +55,11 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Reason::Chosen(reason) => return reason.fmt(f),
             Reason::NotAdvanced(reason) => {
-                return write!(f, "{reason}; but this MPI cannot advance a persistent collective of several rounds");
+                return write!(f, "{reason}; but with this MPI the library cannot advance persistent collectives of several rounds");
             }
             Reason::Intercommunicator => "the communicator is an intercommunicator",
             Reason::OneRank => "the communicator has one rank",
-            Reason::Quota => "more than 64 communicators were used without bruckner_init: call it after MPI_Init",
+            Reason::Quota => "more than 64 communicators were used without bruckner_init: call bruckner_init after MPI_Init",
             Reason::Off => "the library is switched off (BRUCKNER=off)",
             Reason::OutsideWorld => "some ranks are outside MPI_COMM_WORLD",
             Reason::BeingFreed => "the communicator is being freed",
@@ -73,7 +73,7 @@ impl fmt::Display for Reason {
             Reason::LeftToMpi => "invalid arguments: the MPI itself reports the error",
             Reason::Different => "ranks made different calls",
             Reason::UsersOperation => {
-                "a persistent request with a user-defined operation, which the program may free before it last starts the request"
+                "a persistent request with a user-defined operation: the program may free the operation before the last start"
             }
         })
     }

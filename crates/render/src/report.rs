@@ -37,8 +37,8 @@ pub fn report(results: &Results, confidence: f64) -> Result<String, DrawError> {
     section(
         &mut page,
         "Fastest contender",
-        "The fastest contender that is significantly faster than the MPI under its best setting (or its default, where no \
-         setting was forced), with its speedup; otherwise the MPI's own function.",
+        "Each cell names the fastest contender that is significantly faster than native-best (or native, where no setting \
+         was forced), with its speedup; if there is none, the MPI's own function.",
     );
     for heat in HeatMap::of(results, look, confidence) {
         page.push_str(&heat.svg()?);
@@ -60,7 +60,7 @@ pub fn report(results: &Results, confidence: f64) -> Result<String, DrawError> {
     section(
         &mut page,
         "All numbers",
-        "Times are medians. Speedups are native's time divided by the contender's, taken within each block.",
+        "Times are medians. Speedups are native's time divided by the contender's in the same block.",
     );
     table(&mut page, results, confidence);
     page.push_str("</body></html>\n");
@@ -90,7 +90,7 @@ fn about(page: &mut String, results: &Results, confidence: f64) {
     let oversubscribed = results.launches.iter().any(|launch| launch.oversubscribed);
     let mut items = vec![
         ("MPI", mpis.join(", ")),
-        ("processor", format!("{}, {} cores to run on", first.machine.processor, first.machine.cores)),
+        ("processor", format!("{}, {} usable cores", first.machine.processor, first.machine.cores)),
         ("kernel", first.machine.kernel.clone()),
         ("launches", format!("{full}, plus {} short trials of the MPI's settings", results.launches.len() - full)),
         ("intervals", format!("{} % for ratios, 95 % for times", confidence * 100.0)),

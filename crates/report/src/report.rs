@@ -207,7 +207,7 @@ impl Report {
         }
         if let Some(saved) = self.saved {
             let seconds = self.seconds.max(1e-9);
-            let beside = "counting only calls for which native was measured, too";
+            let beside = "counting only calls for which native was also measured";
             let _ = match saved < 0.0 {
                 true => writeln!(
                     text,
@@ -260,7 +260,7 @@ fn rename_keys(value: &mut Value) {
 const LEGEND: &str = "\
 bytes each: size of one rank's block or vector, rounded up to a power of two. seconds: time in these
 calls on the communicator's first rank. native (est.): estimated time of the MPI's own function for
-them, where it was measured in this run.
+the same calls, where this run measured that function.
 ";
 
 fn record_text(record: &Record) -> String {

@@ -117,7 +117,7 @@ pub(super) fn section() -> Result<String> {
     }
     let mut text = "## Factors and ports (Jocksch, Ohana, Lanti, Karakasis, Villard)
 
-Table 1 of the paper is for an allreduce on 39 nodes. It has the number of steps, and the data that a node sends, relative to the message
+Table 1 of the paper is for an allreduce on 39 nodes. It has the number of steps, and the data that a node sends in units of the message
 size; *counted* is from our schedules.
 "
     .to_owned();
@@ -127,27 +127,27 @@ size; *counted* is from our schedules.
     let machine = daint()?;
     text.push_str(
         "
-Table 2 of the paper, an allreduce on 160 nodes with Aries: for each size, the best of the paper's factorizations, as measured there with 12
-ranks a node, and in the model. The model has Piz Daint's 1.30 µs and 9.6 GB/s, which all ports of a node share; ports and reductions cost
-nothing:
+Table 2 of the paper has the factorization measured to be fastest for each size, in an allreduce on 160 Aries nodes of 12 ranks. We compare
+these factorizations in the model, with Piz Daint's latency of 1.30 µs and 9.6 GB/s, which all ports of a node share; ports and reductions
+cost nothing:
 ",
     );
     text.push_str(&table_2(&forms, &machine)?);
     // In the paper, two steps of 8 bytes took 82 µs.
     let mut slow = machine.clone();
     slow.network.protocols.iter_mut().for_each(|protocol| protocol.latency = TABLE_2[0].2 * 1e-6 / 2.0);
-    text.push_str("\nThe same with 41 µs for each step, half of the 82.1 µs measured for two steps of 8 bytes:\n");
+    text.push_str("\nThe same with a latency of 41 µs, half of the 82.1 µs measured for two steps of 8 bytes:\n");
     text.push_str(&table_2(&forms, &slow)?);
     text.push_str(NOTE);
     Ok(text)
 }
 
 const NOTE: &str = "
-The paper and the model agree in what changes with size: one allgather of everything for the shortest messages, a reduce_scatter and an
-allgather for the others. In the paper, the change comes between 8 and 16 KiB. In the model, it comes before 8 KiB with the latency of a
-ping-pong, and between 16 and 128 KiB with that of the paper's steps. For long messages, paper and model differ in the number of ports.
-Since ports cost nothing in the model, 12 ports remain the fastest, but by little: with the latency of a ping-pong, the paper's choice takes
-at most 4 % longer from 512 KiB on. The paper measured that fewer ports are better for longer messages, so several long messages at once
-have a cost there that no published figure gives. The paper's 32 MiB took 6 times as long as the link needs; the model does not include that
-12 ranks reduce and copy in a node's memory.
+The paper and the model agree on how the best algorithm changes with size: one allgather of whole vectors for the shortest messages, a
+reduce_scatter and an allgather for the others. In the paper, the change comes between 8 and 16 KiB. In the model, it comes below 8 KiB with
+a latency of 1.30 µs, and between 16 and 128 KiB with 41 µs. For long messages, paper and model differ in the number of ports. Since ports
+cost nothing in the model, 12 ports remain the fastest, but by little: with a latency of 1.30 µs, the paper's choice takes at most 4 %
+longer from 512 KiB on. The paper measured that fewer ports are better for longer messages, so several long messages at once have a cost on
+that machine that no published number gives. The paper's allreduce of 32 MiB took 6 times as long as the link needs; the model does not
+include that 12 ranks reduce and copy in a node's memory.
 ";

@@ -24,8 +24,8 @@ const HEAD: &str = "# Claims of the papers, compared with the model
 
 *For researchers: what five papers claim about their algorithms, and what our schedules and our model give.*
 
-`cargo testbed papers` prints this page; it takes a few minutes. Times are from the simulator ([model](model.md)), unless stated otherwise.
-Parentheses after a figure have its smallest and largest value if inter-node and intra-node latencies and rates are each 30 % lower or
+`cargo testbed papers` prints this page in a few minutes. Times are from the simulator ([model](model.md)), unless stated otherwise.
+Parentheses after a number contain its smallest and largest value if inter-node and intra-node latencies and rates are each 30 % lower or
 higher than in the profile, in all combinations. The model does not decide comparisons that change within this range.
 ";
 

@@ -85,9 +85,9 @@ pub(super) fn section() -> Result<String> {
         "## Node-aware allreduce (Bienz, Olson, Gropp 2019)
 
 On Blue Waters, with {ranks} ranks, 16 on a node, the paper measured that its node-aware algorithm (NAP) is the fastest up to 2,048 bytes.
-Above that it is SMP, in which one rank of each node communicates. The paper's equations 4 to 6, with the parameters of our profile, have
-NAP ahead up to {equations}; simulations of our schedules, up to {simulated}. Times of recursive doubling (RD) and SMP,
-relative to NAP:
+Above this size the fastest is SMP, in which one rank of each node communicates. By the paper's equations 4 to 6, with our profile's
+parameters, NAP is the fastest up to {equations}; by simulations of our schedules, up to {simulated}. Times of
+recursive doubling (RD) and SMP, divided by NAP's:
 ",
         ranks = NODES * PER_NODE,
         equations = crossing(&by_equations),
@@ -102,7 +102,7 @@ relative to NAP:
 const NOTE: &str = "
 The equations nearly agree with the measurement: 4 KiB instead of 2 KiB. Our schedule differs from the paper's within a node: each rank
 reduces all 16 contributions in rank order, through shared memory, so that all ranks have the same bits. That is 15 reductions a step
-instead of 4. A reduction on Blue Waters takes 1.44 ns for a byte, so our NAP is the fastest only up to 1 KiB. At 256 bytes, recursive
-doubling takes nearly the same time as NAP. At 512 bytes it takes longer: the inter-node latency is three times that at 256 bytes, and NAP
-sends a third of the messages.
+instead of 4. A reduction on Blue Waters takes 1.44 ns a byte, so our NAP is the fastest only up to 1 KiB. At 256 bytes, recursive doubling
+takes nearly as long as NAP. At 512 bytes recursive doubling takes longer: the inter-node latency is three times that at 256 bytes, and NAP
+sends a third as many messages.
 ";

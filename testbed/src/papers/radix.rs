@@ -81,8 +81,8 @@ model, and the time with radix ⌈√P⌉ divided by the time with the best radi
 
 const NOTE: &str = "
 With 64 ranks on each node, model and paper agree for blocks of up to 64 bytes: radix ⌈√P⌉ takes at most 5 % longer than the best radix, in
-all combinations of parameters. The reason is that 64 ranks share a link, so bytes are 64 times as expensive. With one rank on each node the
-best radix is far smaller, 2 to 16, and ⌈√P⌉ takes up to three times as long as the best. With 64 ranks, model and paper differ at 1 KiB,
-and perhaps at 256 bytes. There the model sends every block in a message of its own (radix P − 1) instead of using Bruck, because it
-includes neither the cost of a message for its sender nor the congestion of thousands of messages at a receiver.
+all combinations of parameters. Since 64 ranks share a link, each byte takes 64 times as long. With one rank on each node the best radix is
+far smaller, 2 to 16, and radix ⌈√P⌉ takes up to three times as long as the best. With 64 ranks on each node, model and paper differ at 1
+KiB, and perhaps at 256 bytes. There, radix P − 1 is the best in the model (every block is a message of its own), because the model includes
+neither the cost of a message for its sender nor the congestion of thousands of messages at a receiver.
 ";

@@ -28,8 +28,8 @@ pub(super) fn section() -> Result<String> {
     }
     let mut text = "## Locality-aware Bruck (Bienz, Gautam, Kharel 2022)
 
-The paper: on Lassen, a locality-aware allgather of two integers a rank is faster than Bruck's, and the speedup grows with the ranks of a
-region. The paper's figures have no numbers. Speedup over Bruck's algorithm in our model, for regions of 4 to 32 ranks, each region on a
+The paper: on Lassen, a locality-aware allgather of two integers a rank is faster than Bruck's, and the speedup grows with the number of
+ranks in a region. The paper's plots have no numbers. Speedup over Bruck's algorithm in our model, for regions of 4 to 32 ranks, each on a
 socket:
 "
     .to_owned();
@@ -41,7 +41,7 @@ socket:
 }
 
 const NOTE: &str = "
-Paper and model agree: with 4 ranks in a region the speedup is 1.4 to 1.6, with 32 it is 1.9 to 11. It does not grow steadily, because it
-also depends on whether the number of regions is just below a power of the number of ranks in a region. With 16 regions of 4 or 8 ranks,
-either algorithm could be faster if parameters differ by 30 %.
+Paper and model agree: with 4 ranks in a region the speedup is 1.4 to 1.6, with 32 it is 1.9 to 11. The speedup does not grow steadily,
+because it also depends on whether the number of regions is at or just below a power of the number of ranks in a region. With 16 regions of
+4 or 8 ranks, either algorithm could be faster if parameters differ by 30 %.
 ";

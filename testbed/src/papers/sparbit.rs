@@ -138,8 +138,8 @@ pub(super) fn section() -> Result<String> {
 
 The paper compares allgathers in {cases} cases, on 16 nodes with Gigabit Ethernet: 5 to 256 ranks, blocks of 1 byte to 1 MiB. Sparbit is
 faster than Bruck's, recursive doubling, ring and neighbour exchange in 46.43 % of cases if nodes are filled one by one, and in 19.12 % with
-cyclic placement. In our model the ranks of a node share its 116 MB/s, and messages within a node cost as much as between sockets of Blue
-Waters. The ranges were computed for every {EACH}th number of ranks.
+cyclic placement. In our model the ranks of a node share 116 MB/s, and messages within a node cost as much as between sockets of Blue
+Waters. Ranges in parentheses were computed for every {EACH}th number of ranks.
 ",
         cases = ranks().len() * sizes().len()
     );
@@ -149,10 +149,10 @@ Waters. The ranges were computed for every {EACH}th number of ranks.
 }
 
 const NOTE: &str = "
-Paper and model agree that Sparbit is the fastest more than twice as often with sequential as with cyclic placement. They differ in how
-often it is the fastest. In most cases that Sparbit wins in the paper, ring wins in the model. With nodes filled one by one, one rank of
-each node at a time sends to another node, at the full rate, and in the model a step of ring costs no more than its message. In the paper's
-runs two ranks shared a core, and each of up to 255 steps could wait for a rank that was not running; the model does not include such waits.
-Our `bruck(2)` is faster than the paper's Bruck, since it receives blocks where they belong and copies nothing at its end. It sends the same
-number of bytes in as many steps as Sparbit. With cyclic placement, more of its messages than of Sparbit's stay within nodes.
+Paper and model agree that Sparbit is the fastest more than twice as often with sequential as with cyclic placement. They differ in the
+percentages. In most cases that Sparbit wins in the paper, ring wins in the model. With nodes filled one by one, ring lets only one rank of
+each node send to another node, at the full rate, and in the model a step of ring costs no more than its message. In the paper's runs two
+ranks shared a core, and each of up to 255 steps could wait for a rank that was not running; the model does not include such waits. Our
+`bruck(2)` is faster than the paper's Bruck, since it receives blocks where they belong and copies nothing at its end. It sends as many
+bytes as Sparbit, in as many steps. With cyclic placement, more of its messages than of Sparbit's stay within nodes.
 ";

@@ -71,7 +71,7 @@ impl Form {
                 };
                 if gathers.is_empty() {
                     if reducing {
-                        return Err(format!("`{group}`: groups with reduce_scatter steps only must come first"));
+                        return Err(format!("`{group}`: groups with only reduce_scatter steps must come first"));
                     }
                     scattered.push(digits.len());
                 } else {

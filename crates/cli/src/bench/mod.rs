@@ -30,7 +30,7 @@ pub(crate) use natives::best_natives;
 pub(crate) use problem::{Problem, Size};
 pub(crate) use talk::Progress;
 
-/// Measure collectives side by side: the MPI's own function, the library's choice, and any algorithm
+/// Measure implementations of a collective: the MPI's own function, the library's choice, and any algorithm
 ///
 /// Started by a launcher, as in `mpirun -n 16 bruckner bench allreduce`, the command measures one launch. With a launcher at the end, as in
 /// `bruckner bench allreduce --launches 5 -- mpirun -n 16`, it starts the launcher several times and joins the results: times vary more
@@ -51,7 +51,7 @@ pub(crate) struct Bench {
     /// MPI_Reduce_scatter and MPI_Alltoallv
     #[arg(long, value_name = "LIST", conflicts_with = "bytes")]
     counts: Option<String>,
-    /// Contender to compare with `native`, the MPI's own function: an algorithm, such as locality(node); `chosen`, the library's choice;
+    /// Contender to compare with the MPI's own function (`native`): an algorithm, such as locality(node); `chosen`, the library's choice;
     /// `native-best`, the MPI under its fastest setting; or `library:FILE`, a shared object that exports collectives under their MPI names.
     /// May be given several times. Default: `chosen`
     #[arg(long = "algorithm", value_name = "EXPR")]
@@ -83,8 +83,8 @@ pub(crate) struct Bench {
     /// Number of times that the launcher is started
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     launches: u32,
-    /// Test the benchmark itself, with the first collective and size, and the first algorithm or `native`: print in how many of RUNS runs
-    /// it finds no difference where there is none, and in how many it detects an artificial delay of 5 % [default RUNS: 100]
+    /// Test the benchmark itself with the first collective, the first size, and the first algorithm or `native`: compare this contender
+    /// RUNS times with itself, and RUNS times with itself slowed down by 5 %; print how many verdicts are right [default RUNS: 100]
     #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     self_test: Option<u32>,
     /// Case to measure, set by the process that starts launchers
@@ -102,7 +102,7 @@ pub(crate) struct Bench {
     /// Label of the MPI's own function in the results of a case, instead of `native`
     #[arg(long = "native-name", value_name = "CASE=NAME", value_parser = pair, hide = true)]
     native_names: Vec<(String, String)>,
-    /// Launcher to start, with its options, such as mpirun -n 16; without it, start this command with a launcher
+    /// Launcher and its options, such as mpirun -n 16; if omitted, start this command with a launcher
     #[arg(last = true, value_name = "LAUNCHER")]
     launcher: Vec<String>,
     /// Filter of the MPI's settings to try, by the name of the MPI, the collective and the name of the setting.

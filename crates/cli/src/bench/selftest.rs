@@ -45,13 +45,13 @@ pub(crate) fn run(
     }
     bar.finish_and_clear();
     let mut text =
-        format!("{problem} by {contender}, {runs} runs each, intervals of {} %\n", effort.confidence * 100.0);
+        format!("{problem} by {contender}, {runs} runs per line, {} % intervals\n", effort.confidence * 100.0);
     let mut rows = Vec::new();
     for (what, found) in ["correct verdict without a delay", "5 % delay detected"].into_iter().zip(&found) {
         for (look, (right, ratios)) in TimingMethod::ALL.into_iter().zip(found) {
             let (low, middle, high) = (quantile(ratios, 0.05), median(ratios), quantile(ratios, 0.95));
             writeln!(text, "{what:<33} {:<30} {right:>4} of {runs}", look.text())?;
-            writeln!(text, "{:>33} ratios {low:.3}, {middle:.3}, {high:.3} (5th percentile, median, 95th)", "")?;
+            writeln!(text, "{:>33} time ratios {low:.3}, {middle:.3}, {high:.3} (5th, 50th, 95th percentile)", "")?;
             rows.push(json!({
                 "what": what, "look": look.text(), "right": right, "runs": runs, "ratio": middle, "from": low, "to": high,
             }));

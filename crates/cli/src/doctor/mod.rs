@@ -18,7 +18,7 @@ use crate::{Answer, print};
 
 /// Check the MPI, the topology, shared memory and the settings for problems; under a launcher, on all ranks
 ///
-/// Launch it the way you launch your program. If you name the program, doctor also checks whether the library can intercept its calls.
+/// Launch doctor the way you launch your program. If you name the program, doctor also checks whether the library can intercept its calls.
 /// Exit status: 0 if no problem was found, otherwise 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -26,7 +26,7 @@ use crate::{Answer, print};
   mpirun -n 4 bruckner doctor ./app
   srun -N 2 bruckner doctor --json")]
 pub(crate) struct Doctor {
-    /// Program to check: whether the library can intercept its MPI calls
+    /// Check whether the library can intercept the MPI calls of this program
     program: Option<PathBuf>,
     /// Print JSON instead of text
     #[arg(long)]

@@ -39,7 +39,7 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
     findings.found("MPI family", format!("{}, MPI {major}.{minor}", mpi.family.name()));
     if let Some((_, started, whose)) = launched().filter(|(_, started, _)| *started > 1 && mpi.size(world) == Ok(1)) {
         findings.wrong.push(format!(
-            "{whose} started {started} processes, but each has an MPI_COMM_WORLD of its own: launcher and library \
+            "{whose} started {started} processes, but each has an MPI_COMM_WORLD of its own: launcher and MPI library \
              belong to different MPIs, or use different PMI versions (srun: try --mpi=pmix or --mpi=pmi2)"
         ));
     }

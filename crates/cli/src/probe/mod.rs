@@ -26,15 +26,15 @@ pub(crate) use messages::Ranks;
 /// `mpirun -n 16 bruckner probe -o here.toml` takes a few seconds. `bruckner simulate --machine here.toml` then predicts how long any
 /// algorithm takes on this machine. The library does not read machine files: it needs a profile, which `bruckner tune` writes.
 ///
-/// No collective between nodes is measured: latencies and rates come from messages between pairs of ranks, first one pair alone and then
-/// all pairs at once; the other costs come from collectives among the ranks of a node. If all ranks are on one node, the file says that
+/// Latencies and rates come from messages between pairs of ranks: one pair alone, then all pairs at once. The other costs come from
+/// collectives among the ranks of a node; no collective between nodes is measured. If all ranks are on one node, the file says that
 /// messages between nodes were not measured.
 #[derive(Args)]
 pub(crate) struct Probe {
     /// Name of the machine, to be written in the file
     #[arg(long, default_value = "here")]
     name: String,
-    /// Write the machine file here, and print a table of the measured times; without it, print the machine file
+    /// Write the machine file to FILE, and print a table of the measured times; without FILE, print the machine file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print the machine file as JSON

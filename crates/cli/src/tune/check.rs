@@ -25,8 +25,8 @@ fn said(breach: &GuidelineViolation) -> String {
     let GuidelineViolation { name, bytes, seconds, alternative, alternative_seconds } = breach;
     let (takes, would) = (time_text(*seconds), time_text(*alternative_seconds));
     let than = match alternative {
-        Alternative::More(more) => format!("{} take {would}", bytes_text(*more)),
-        Alternative::Pieces(pieces, each) => format!("{pieces} times {} take {would}", bytes_text(*each)),
+        Alternative::More(more) => format!("one of {} takes {would}", bytes_text(*more)),
+        Alternative::Pieces(pieces, each) => format!("{pieces} of {} take {would}", bytes_text(*each)),
         Alternative::Others(others) => {
             let others: Vec<String> =
                 others.iter().map(|(name, bytes)| format!("{name} of {}", bytes_text(*bytes))).collect();

@@ -40,10 +40,11 @@ use tuning_run::{CaseResult, tune_case};
 /// the winners. The file is written after each case (one collective at one size), so tuning can be interrupted and continued.
 ///
 /// First the costs of messages and shared memory are measured, as by `bruckner probe`. Then, for each collective and size, the algorithms
-/// that the model predicts to be fastest are measured against the MPI's own function, in blocks that run each of them once. An algorithm
-/// wins if it is faster with 99 % confidence, by at least 5 % in the median, and in nineteen of twenty blocks at most 5 % slower.
+/// that the model predicts to be fastest are measured against the MPI's own function, in blocks that run each once. To win, an algorithm
+/// must be faster than that function with 99 % confidence, and by at least 5 % in the median. In nineteen of twenty blocks it must not be
+/// more than 5 % slower.
 ///
-/// The library reads the profile that BRUCKNER_PROFILE names; without that setting, /etc/bruckner/profile.toml or, if it does not exist,
+/// The library reads the profile that BRUCKNER_PROFILE names; without that setting, /etc/bruckner/profile.toml, else
 /// ~/.config/bruckner/profile.toml.
 #[derive(Args)]
 pub(crate) struct Tune {
@@ -76,8 +77,8 @@ pub(crate) struct Tune {
     /// Profile to export, written by `bruckner tune --natives`
     #[arg(long, value_name = "FILE", requires = "export")]
     from: Option<PathBuf>,
-    /// Add to the profile what online tuning found in programs, from their reports (`BRUCKNER_REPORT=FILE.json`); it takes effect after a
-    /// tuning run has confirmed it; measures nothing
+    /// Add the results of online tuning in these reports (`BRUCKNER_REPORT=FILE.json`) to the profile; they take effect after a tuning
+    /// run has confirmed them; measures nothing
     #[arg(long, value_name = "REPORT", num_args = 1.., conflicts_with_all = ["diff", "export", "natives", "launcher"])]
     learn: Vec<PathBuf>,
     /// Show the differences between two profiles; measures nothing
@@ -86,7 +87,7 @@ pub(crate) struct Tune {
     /// Print the profile, or with `--diff` the differences, as JSON
     #[arg(long, conflicts_with_all = ["export", "learn"])]
     json: bool,
-    /// Launcher to start, with its options, such as mpirun -n 16; without it, start this command with a launcher
+    /// Launcher and its options, such as mpirun -n 16; if omitted, start this command with a launcher
     #[arg(last = true, value_name = "LAUNCHER")]
     launcher: Vec<String>,
 }

@@ -185,7 +185,7 @@ impl Simulation<'_> {
                     || of.0 >= program.problem.ranks
                     || program.topology.node_of(*of) != program.topology.node_of(rank)
                 {
-                    return fail(rank, "waits for a flag of a rank that is not another rank of its node");
+                    return fail(rank, "waits for its own flag, or a flag of a rank outside its node");
                 }
                 let waited = self.players[me].waited.entry((*of, *flag)).or_default();
                 let raised = self.flags.get(&(*of, *flag, execution)).is_some_and(|n| n > waited);

@@ -203,7 +203,7 @@ impl Machine<'_> {
                 ([(_, sent)], [(_, received)]) => first_other_size(problem, received, sent),
                 (sent, received) => first_other_size(problem, &flat(received), &flat(sent)),
             };
-            differs.map_or(Ok(()), |chunk| Err(format!("chunk {chunk} is sent with a different size")))
+            differs.map_or(Ok(()), |chunk| Err(format!("the chunk sent for chunk {chunk} has another size")))
         };
         if let Err(message) = agree {
             self.report(Invariant::Match, site, message);

@@ -28,9 +28,9 @@ impl Machine<'_> {
         let opened = self.opened.get(&(of, site.execution));
         let (now, state) = (self.clocks.now(rank), &self.states[of]);
         let message = if !opened.is_some_and(|then| self.clocks.happened_before(rank, of, *then)) {
-            format!("reads the buffers of rank {owner}, but nothing orders this after its `open`")
+            format!("reads the buffers of rank {owner}, but nothing orders this after that rank's `open`")
         } else if state.done || state.execution > site.execution {
-            format!("reads the buffers of rank {owner}, which may have ended")
+            format!("reads the buffers of rank {owner}, whose program may have ended")
         } else {
             let readers = self.readers.entry((of, site.execution)).or_default();
             if readers.last() != Some(&(rank, now)) {

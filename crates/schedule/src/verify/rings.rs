@@ -28,7 +28,7 @@ impl Rings {
                         format!("another rank of the region has `leave {level}`, but this rank has not")
                     }
                     0 | 1 if !alternates(code, level) || !anybody => continue,
-                    0 | 1 => format!("the {level} segment cannot both alternate and be left"),
+                    0 | 1 => format!("the {level} segment cannot have both `alternate` and `leave`"),
                     _ => format!("leaves the {level} segment twice"),
                 };
                 if violations.len() < MOST_VIOLATIONS {

@@ -29,7 +29,7 @@ pub(super) fn write(rules: &Rules, natives: &[NativeSettings]) -> Written {
                 .any(|setting| setting.setting.is_empty());
             if left || by_ranks.len() > 1 {
                 let why = if left {
-                    "the default is best for some sizes, and no value of its variables selects it for these sizes alone"
+                    "the default is best for some sizes, and Intel MPI's variables cannot select the default for these alone"
                 } else {
                     "there are results for several numbers of ranks, and Intel MPI's variables apply to all of them"
                 };
@@ -72,7 +72,7 @@ mod tests {
         assert!(
             written.variables.is_empty()
                 && written.remarks[0].contains(
-                    "the default is best for some sizes, and no value of its variables selects it for these sizes alone"
+                    "the default is best for some sizes, and Intel MPI's variables cannot select the default for these alone"
                 )
         );
     }

@@ -283,7 +283,9 @@ pub(super) fn write(rules: &Rules, mpi: &str) -> Result<Written> {
             written.variables.push((variable.to_owned(), format!("{{}}/{file}")));
         }
     }
-    written.remarks.push("use these files only with this version of MPICH: another may fail in MPI_Init".to_owned());
+    written
+        .remarks
+        .push("use these files only with this version of MPICH: another version may fail in MPI_Init".to_owned());
     Ok(written)
 }
 

@@ -146,7 +146,7 @@ pub(super) fn write(rules: &Rules, natives: &[NativeSettings]) -> Written {
         variable("han_dynamic_rules_filename", "{}/han.conf");
     }
     written.remarks.push(
-        "the rules apply to every communicator with a measured number of ranks, on any nodes; also to those that HAN uses internally"
+        "the rules apply to every communicator with a measured number of ranks, however placed, even to those that HAN uses internally"
             .to_owned(),
     );
     written
