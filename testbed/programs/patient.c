@@ -11,18 +11,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The worker that made progress last; whether it does so now; and whether this thread is in MPI_Finalize and has closed a connection. */
+/* This thread's latest worker, whether it is making progress now, and whether MPI_Finalize is closing its connections. */
 static _Thread_local void *latest;
-static _Thread_local int progresses, closes;
+static _Thread_local int progressing, closing;
 
 unsigned ucp_worker_progress(void *worker) {
   static unsigned (*real)(void *);
   static _Thread_local unsigned idle;
   if (!real) real = dlsym(RTLD_NEXT, "ucp_worker_progress");
   latest = worker;
-  progresses = 1;
+  progressing = 1;
   unsigned events = real(worker);
-  progresses = 0;
+  progressing = 0;
   if (events) idle = 0;
   else if (++idle > 200) {
     struct timespec pause = {0, 50000};
@@ -34,14 +34,14 @@ unsigned ucp_worker_progress(void *worker) {
 void *ucp_disconnect_nb(void *endpoint) {
   static void *(*real)(void *);
   if (!real) real = dlsym(RTLD_NEXT, "ucp_disconnect_nb");
-  closes = 1;
+  closing = 1;
   return real(endpoint);
 }
 
 void ucp_worker_destroy(void *worker) {
   static void (*real)(void *);
   if (!real) real = dlsym(RTLD_NEXT, "ucp_worker_destroy");
-  closes = 0;
+  closing = 0;
   real(worker);
 }
 
@@ -49,6 +49,6 @@ ssize_t read(int file, void *buffer, size_t bytes) {
   static ssize_t (*real)(int, void *, size_t);
   if (!real) real = dlsym(RTLD_NEXT, "read");
   struct pollfd arrival = {file, POLLIN, 0};
-  while (closes && latest && !progresses && !poll(&arrival, 1, 1)) ucp_worker_progress(latest);
+  while (closing && latest && !progressing && !poll(&arrival, 1, 1)) ucp_worker_progress(latest);
   return real(file, buffer, bytes);
 }

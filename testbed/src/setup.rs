@@ -71,7 +71,7 @@ pub(crate) fn mpi4py_tests() -> PathBuf {
     home().join("mpi4py/test")
 }
 
-/// Returns the path of a library that, when preloaded, makes idle ranks of Debian's MPICH sleep.
+/// Returns the path of a library that, when preloaded, makes idle ranks of Debian's MPICH sleep, and its MPI_Finalize make progress.
 pub(crate) fn patient() -> PathBuf {
     home().join("libpatient.so")
 }

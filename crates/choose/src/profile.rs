@@ -498,7 +498,7 @@ mod tests {
             ("winner = \"native\"", "winner = \"nativ\"", "`nativ`: "),
             ("launches = 2 },", "launches = 2, more = 1 },", "unknown field"),
             ("launches = 2 },", "launches = 2 ", ""),
-            ("ratio = 1,", "ratio = 3,", ", 3, "),
+            ("ratio = 1,", "ratio = 3,", "expected 0 < low <= ratio <= high, not "),
             ("\"tuned ring\"", "ring", ""),
         ] {
             let broken = text.replacen(from, to, 1);
