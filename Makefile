@@ -42,11 +42,14 @@ INSTALL := install
 AT := $(DESTDIR)$(PREFIX)
 LIB_AT := $(DESTDIR)$(LIBDIR)
 
+# Pages that refer to each other.
+DOCS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CITATION.cff LICENSE-MIT LICENSE-APACHE \
+  $(shell find docs -name '*.md' -o -name '*.svg')
 FILES := bin/bruckner bin/bruckner-run include/bruckner.h \
   share/bash-completion/completions/bruckner share/zsh/site-functions/_bruckner \
   share/fish/vendor_completions.d/bruckner.fish \
   share/modulefiles/bruckner/$(VERSION) share/modulefiles/bruckner/$(VERSION).lua \
-  share/doc/bruckner/README.md share/doc/bruckner/LICENSE-MIT share/doc/bruckner/LICENSE-APACHE
+  $(addprefix share/doc/bruckner/,$(DOCS))
 LIBRARIES := $(LIBRARY) $(SONAME) libbruckner.so pkgconfig/bruckner.pc
 
 .PHONY: flags build install uninstall tarball wheel twice clean
@@ -82,11 +85,12 @@ install: build
 	$(INSTALL) -m 644 $(STAGE)/completions/bruckner.fish $(AT)/share/fish/vendor_completions.d/bruckner.fish
 	sed 's/@VERSION@/$(VERSION)/' packaging/modules/tcl > $(AT)/share/modulefiles/bruckner/$(VERSION)
 	sed 's/@VERSION@/$(VERSION)/' packaging/modules/lmod.lua > $(AT)/share/modulefiles/bruckner/$(VERSION).lua
-	$(INSTALL) -m 644 README.md LICENSE-MIT LICENSE-APACHE $(AT)/share/doc/bruckner
+	for page in $(DOCS); do $(INSTALL) -D -m 644 $$page $(AT)/share/doc/bruckner/$$page; done
 
 uninstall:
 	rm -f $(addprefix $(AT)/,$(FILES)) $(addprefix $(LIB_AT)/,$(LIBRARIES))
 	rm -f $(AT)/share/man/man1/bruckner.1 $(AT)/share/man/man1/bruckner-*.1
+	find $(AT)/share/doc/bruckner -depth -type d -empty -delete 2>/dev/null || true
 	for place in share/modulefiles/bruckner share/modulefiles share/doc/bruckner share/doc share/man/man1 share/man \
 	  share/bash-completion/completions share/bash-completion share/zsh/site-functions share/zsh \
 	  share/fish/vendor_completions.d share/fish share include bin; do \

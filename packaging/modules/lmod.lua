@@ -1,6 +1,6 @@
 local prefix = myFileName():match("^(.*)/share/modulefiles/bruckner/[^/]*$")
 
-whatis("Bruckner @VERSION@: MPI collectives for machines where near is cheap and far is dear")
+whatis("Bruckner @VERSION@: Topology-aware MPI collectives for unmodified programs")
 help([[Start programs by `mpirun -n 4 bruckner exec ./app`, with the MPI that you use anyway.
 Is it worth it? `bruckner compare -- mpirun -n 4 ./app`]])
 conflict("bruckner")

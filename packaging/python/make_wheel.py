@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).absolute().parent
 METADATA = """Metadata-Version: 2.1
 Name: bruckner
 Version: {version}
-Summary: MPI collectives for machines where near is cheap and far is dear
+Summary: Topology-aware MPI collectives for unmodified programs
 License: MIT OR Apache-2.0
 Requires-Python: >=3.8
 """

@@ -1,4 +1,4 @@
-//! Settings and the machine profile: their sources, which files are trusted, and complaints about wrong values.
+//! Settings and the profile: their sources, which files are trusted, and complaints about wrong values.
 //!
 //! Files and environments may differ between ranks, so only rank 0 reads them and sends the text that it found to all ranks. Every rank,
 //! including rank 0, builds its [`Settings`] and its [`ProfileFile`] from that text alone. A wrong value is reported and ignored. A

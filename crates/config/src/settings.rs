@@ -177,17 +177,21 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_REPORT",
-        default: "",
-        about: "destination of the report: stderr, or a file such as run-%j.json",
+        default: "off",
+        about: "destination of the report: stderr, or a file such as run-%j.json; off: no report",
         take: |to, value| {
             to.report = Some(match value {
+                "off" => {
+                    to.report = None;
+                    return Ok(());
+                }
                 "stderr" => Destination::Stderr,
                 file if Path::new(file).extension().is_some_and(|e| e == "json") => {
                     // Made absolute now, because the program may change its working directory.
                     let file = std::path::absolute(file).map_err(|why| why.to_string())?;
                     Destination::File(file.display().to_string())
                 }
-                _ => return Err("expected stderr or a file that ends in .json".into()),
+                _ => return Err("expected stderr, off, or a file that ends in .json".into()),
             });
             Ok(())
         },
@@ -286,7 +290,7 @@ pub fn is_off_here() -> bool {
 
 /// Whether an environment variable of this process requests a report. Settings files are not read.
 pub fn is_report_wanted_here() -> bool {
-    variable("BRUCKNER_REPORT").is_some_and(|value| !value.is_empty())
+    variable("BRUCKNER_REPORT").is_some_and(|value| !value.is_empty() && value != "off")
 }
 
 impl Settings {
@@ -348,6 +352,7 @@ mod tests {
         assert!(s.complaints.is_empty());
         assert_eq!(of("BRUCKNER_REPORT=/a/b.json").report, Some(Destination::File("/a/b.json".into())));
         assert_ne!(of("BRUCKNER_REPORT=a/b.json").report, Some(Destination::File("a/b.json".into())));
+        assert_eq!(of("BRUCKNER_REPORT=off").report, None);
         assert_eq!(of(""), Settings::default());
     }
 
@@ -366,7 +371,7 @@ mod tests {
         );
         assert_eq!(
             complaint("BRUCKNER_REPORT=x.txt"),
-            "BRUCKNER_REPORT=x.txt is ignored: expected stderr or a file that ends in .json"
+            "BRUCKNER_REPORT=x.txt is ignored: expected stderr, off, or a file that ends in .json"
         );
         assert!(complaint("BRUCKNER_PASS_THROUGH=scan").contains("`scan` is neither `all` nor one of allgather"));
         assert!(

@@ -1,4 +1,4 @@
-"""MPI collectives for machines where near is cheap and far is dear, for programs that use mpi4py.
+"""Topology-aware MPI collectives, for programs that use mpi4py.
 
 Start programs by ``mpirun -n 4 bruckner-run python app.py``; they need not be changed.
 """

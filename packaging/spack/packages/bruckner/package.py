@@ -10,8 +10,7 @@ from spack.package import *
 
 
 class Bruckner(MakefilePackage):
-    """MPI collectives for machines where near is cheap and far is dear: preloaded under any
-    MPI, by schedules that are proven right."""
+    """Topology-aware MPI collectives for unmodified programs, preloaded under any MPI."""
 
     # What is built is the checkout that this recipe lies in.
     git = "file://" + os.path.realpath(os.path.join(os.path.dirname(__file__), *[".."] * 4))
