@@ -6,7 +6,7 @@
 //!
 //! Cost: ⌈(n − 1)/2⌉ steps, n − 1 blocks.
 
-use bruckner_algorithms::gather::{GatherAll, Numbering, PatternGather};
+use bruckner_algorithms::gather::{BlockNumbering, GatherAll, Numbering, PatternGather};
 use bruckner_algorithms::lower::{OnNode, lower};
 use bruckner_algorithms::patterns::{Parcel, Pattern, PatternStep};
 use bruckner_algorithms::reversed::Reversed;
@@ -45,8 +45,11 @@ impl Pattern for TwoWayRing {
 
 fn main() {
     for p in 1..=40 {
-        let gather =
-            || GatherAll { gather: Box::new(PatternGather(Box::new(TwoWayRing))), numbering: Numbering::Ranks };
+        let gather = || GatherAll {
+            gather: Box::new(PatternGather(Box::new(TwoWayRing))),
+            numbering: Numbering::Ranks,
+            blocks: BlockNumbering::ByRank,
+        };
         let algorithms: [(Collective, Box<dyn Algorithm>); 2] =
             [(Collective::Allgather, Box::new(gather())), (Collective::ReduceScatter, Box::new(Reversed(gather())))];
         for (collective, algorithm) in algorithms {

@@ -10,7 +10,7 @@ pub enum Context {
     Expression,
     /// Name of a setting, in the environment or in a file.
     Setting,
-    /// Key in a machine profile.
+    /// Key in a profile or a machine file.
     Profile,
     /// Key in a report in JSON.
     Report,

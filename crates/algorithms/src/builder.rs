@@ -64,8 +64,8 @@ impl Builder {
         }
     }
 
-    /// Adds the reduction of the same slots of several areas, from left to right, into the same slots of `into`: a₀ ⊕ (a₁ ⊕ (… ⊕ aₙ)). The
-    /// area `into` must not be one of the others.
+    /// Adds the reduction of the same slots of several areas into these slots of `into`: a₀ ⊕ (a₁ ⊕ (… ⊕ aₙ)). The operands keep the order
+    /// of `areas`; the last two are combined first. The area `into` must not be one of `areas`.
     pub fn reduce_all(&mut self, into: Area, areas: &[Area], set: &Set) {
         let place = |area| Place::new(area, set.clone());
         for (i, &area) in areas.iter().rev().enumerate() {

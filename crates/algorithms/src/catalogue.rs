@@ -146,14 +146,25 @@ pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
     let p = topology.ranks();
     let read = |text: &&str| text.parse().expect("an expression");
     let flat: &[&str] = match collective {
-        Collective::Alltoall => &["spread-out", "pairwise", "bruck(2)", "bruck(4)", "modified-bruck(2)"],
-        Collective::ReduceScatter => {
-            &["ring", "neighbor-exchange", "recursive-halving", "bruck(2)", "bruck(4)", "sparbit", "pairwise"]
+        Collective::Alltoall => {
+            &["spread-out", "spread-out(window=8)", "pairwise", "bruck(2)", "bruck(4)", "modified-bruck(2)"]
         }
+        Collective::ReduceScatter => &[
+            "ring",
+            "neighbor-exchange",
+            "recursive-halving",
+            "recursive-doubling",
+            "bruck(2)",
+            "bruck(4)",
+            "sparbit",
+            "pairwise",
+        ],
         Collective::Allgather => {
             &["ring", "neighbor-exchange", "recursive-doubling", "bruck(2)", "bruck(4)", "sparbit", "spread-out"]
         }
-        Collective::Allreduce => &["ring", "recursive-doubling", "rabenseifner", "bruck(2)"],
+        Collective::Allreduce => {
+            &["ring", "recursive-doubling", "rabenseifner", "rsag(recursive-doubling)", "bruck(2)"]
+        }
     };
     let regional: &[&str] = match collective {
         Collective::Alltoall => &[
@@ -282,16 +293,21 @@ impl List {
     fn gathers_and_scatters(&mut self) {
         let (p, flat) = (self.p, Topology::flat(self.p));
         for collective in [Collective::Allgather, Collective::ReduceScatter] {
-            let doubling = match collective {
-                Collective::Allgather => Plain::RecursiveDoubling,
-                _ => Plain::RecursiveHalving,
-            };
-            for pattern in
-                [Plain::Ring, Plain::NeighborExchange, doubling, Plain::Sparbit, Plain::SpreadOut, Plain::Pairwise]
-            {
+            for pattern in [
+                Plain::Ring,
+                Plain::NeighborExchange,
+                Plain::RecursiveDoubling,
+                Plain::RecursiveHalving,
+                Plain::Sparbit,
+                Plain::SpreadOut,
+                Plain::Pairwise,
+            ] {
                 for counts in [Counts::Equal(1), Counts::Equal(0), self.ragged(), self.root()] {
                     self.add(collective, &flat, counts, plain(pattern));
                 }
+            }
+            for counts in [Counts::Equal(1), self.ragged()] {
+                self.add(collective, &flat, counts, Expression::SpreadOut { window: 3 });
             }
             for (radix, _) in radices(p).into_iter().filter(|(_, all)| *all) {
                 for counts in [Counts::Equal(1), Counts::Equal(0), self.ragged()] {
@@ -325,6 +341,7 @@ impl List {
             for algorithm in [Plain::RecursiveDoubling, Plain::Rabenseifner, Plain::Ring, Plain::Sparbit] {
                 self.add(Collective::Allreduce, &flat, Counts::Equal(elements), plain(algorithm));
             }
+            self.add(Collective::Allreduce, &flat, Counts::Equal(elements), rsag(plain(Plain::RecursiveDoubling)));
             for form in forms(p) {
                 self.add(Collective::Allreduce, &flat, Counts::Equal(elements), Expression::Factors(form));
             }
@@ -335,8 +352,8 @@ impl List {
     fn alltoalls(&mut self) {
         let (p, flat) = (self.p, Topology::flat(self.p));
         for counts in [Counts::Equal(1), Counts::Equal(0), Counts::Local] {
-            for algorithm in [Plain::SpreadOut, Plain::Pairwise] {
-                self.add(Collective::Alltoall, &flat, counts.clone(), plain(algorithm));
+            for algorithm in [plain(Plain::SpreadOut), plain(Plain::Pairwise), Expression::SpreadOut { window: 3 }] {
+                self.add(Collective::Alltoall, &flat, counts.clone(), algorithm);
             }
         }
         for (radix, all) in radices(p) {
@@ -384,7 +401,10 @@ impl List {
         ] {
             self.add(Collective::Alltoall, topology, counts, locality(Level::NODE, plain(inside), Lanes::ALL));
         }
-        for way in [leader(bruck(2), 1), leader(boxed(Plain::Pairwise), 2), lanes(boxed(Plain::SpreadOut))] {
+        let window = Box::new(Expression::SpreadOut { window: 2 });
+        let ways_of_alltoall =
+            [leader(bruck(2), 1), leader(boxed(Plain::Pairwise), 2), lanes(boxed(Plain::SpreadOut)), lanes(window)];
+        for way in ways_of_alltoall {
             for counts in [Counts::Equal(1), Counts::Local, Counts::Equal(0)] {
                 self.add(Collective::Alltoall, topology, counts, way.clone());
             }
@@ -401,6 +421,7 @@ impl List {
         }
         let mut ways = vec![
             lanes(boxed(Plain::Rabenseifner)),
+            lanes(Box::new(rsag(plain(Plain::RecursiveDoubling)))),
             lanes(boxed(Plain::SpreadOut)),
             leader(boxed(Plain::Rabenseifner), 2),
             pipelined(3, lanes(boxed(Plain::Ring))),

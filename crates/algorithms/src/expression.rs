@@ -33,6 +33,11 @@ pub enum Expression {
     Bruck(u32),
     /// Bruck's alltoall without the last rotation, with this radix (modified Bruck).
     ModifiedBruck(u32),
+    /// Spread-out with at most this many messages of a rank under way: it exchanges with this many others at once, then with the next.
+    SpreadOut {
+        /// Number of messages that a rank sends at once; it receives as many.
+        window: u32,
+    },
     /// Allreduce through the node's shared memory, by a tree with groups of this many ranks.
     ShmTree(u32),
     /// Allreduce, allgather or reduce_scatter by a factorization of the number of ranks, with ports for each step (Jocksch et al.).
@@ -107,7 +112,7 @@ plain! {
     SpreadOut = "spread-out",
     /// Pairwise: every rank exchanges with all others, one partner per step.
     Pairwise = "pairwise",
-    /// Rabenseifner's allreduce: reduce_scatter, then allgather.
+    /// Rabenseifner's allreduce as MPIs run it: `rsag(recursive-halving)`, with the nearest partners first.
     Rabenseifner = "rabenseifner",
     /// Allreduce, allgather or reduce_scatter through the node's shared memory.
     Shm = "shm",
@@ -177,6 +182,20 @@ impl Expression {
         }
     }
 
+    /// Whether the expression is, or contains, this algorithm.
+    pub fn mentions(&self, plain: Plain) -> bool {
+        match self {
+            Expression::Plain(this) => *this == plain,
+            Expression::Locality { inside: of, .. }
+            | Expression::Leader { between: of, .. }
+            | Expression::MultiLane { between: of, .. }
+            | Expression::Pipeline { of, .. }
+            | Expression::ReduceScatterAllgather(of)
+            | Expression::Reorder(of) => of.mentions(plain),
+            _ => false,
+        }
+    }
+
     /// Whether the MPI's own functions do the whole collective, so that there is nothing to plan.
     pub fn runs_in_mpi(&self) -> bool {
         *self == Expression::Plain(Plain::Native) || self.is_composition()
@@ -216,6 +235,7 @@ impl fmt::Display for Expression {
             }
             Expression::Bruck(radix) => write!(f, "bruck({radix})"),
             Expression::ModifiedBruck(radix) => write!(f, "modified-bruck({radix})"),
+            Expression::SpreadOut { window } => write!(f, "spread-out(window={window})"),
             Expression::ShmTree(group) => write!(f, "shm-tree({group})"),
             Expression::Factors(factors) => {
                 let texts: Vec<String> = factors.iter().map(Factor::to_string).collect();
@@ -374,7 +394,10 @@ impl<'a> Parser<'a> {
         let start = self.at;
         let name = current(Context::Expression, self.name());
         if let Some((plain, _)) = Plain::ALL.iter().find(|(_, n)| *n == name) {
-            return Ok(Expression::Plain(*plain));
+            return match *plain {
+                Plain::SpreadOut if self.mark('(') => self.window(),
+                plain => Ok(Expression::Plain(plain)),
+            };
         }
         match name {
             "bruck" | "modified-bruck" | "shm-tree" => {
@@ -419,10 +442,23 @@ impl<'a> Parser<'a> {
                 let known = known.join(", ");
                 Err(self.error_at(
                     start,
-                    format!("unknown algorithm `{name}`; available: {known}, bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), rsag(…), pipeline(N, …), file(NAME) and factors such as 8(-1 1 1 1)"),
+                    format!("unknown algorithm `{name}`; available: {known}, spread-out(window=N), bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), rsag(…), pipeline(N, …), file(NAME) and factors such as 8(-1 1 1 1)"),
                 ))
             }
         }
+    }
+
+    /// Parses the argument of spread-out.
+    fn window(&mut self) -> Result<Expression> {
+        self.skip();
+        let start = self.at;
+        if self.name() != "window" {
+            return Err(self.error_at(start, "expected `window=`"));
+        }
+        self.expect('=')?;
+        let window = self.number(1)?;
+        self.expect(')')?;
+        Ok(Expression::SpreadOut { window })
     }
 
     /// Parses the arguments of an algorithm on regions: first a level, then `KEY=VALUE` pairs.
@@ -503,6 +539,7 @@ mod tests {
         for text in [
             "ring",
             "neighbor-exchange",
+            "spread-out(window=8)",
             "recursive-doubling",
             "recursive-halving",
             "bruck(2)",

@@ -11,7 +11,7 @@ use bruckner_schedule::{
 };
 
 use crate::exchange::Exchange;
-use crate::patterns::{Parcel, Pattern};
+use crate::patterns::{Halves, Parcel, Pattern};
 use crate::{Algorithm, Builder};
 
 /// How the members of a group are numbered.
@@ -21,6 +21,8 @@ pub enum Numbering {
     Ranks,
     /// Members are numbered by position in the topology, so that each region is a range of numbers.
     Positions,
+    /// Members are numbered by halving the range of ranks (see [`Halves`]). Recursive doubling then pairs the most distant ranks first.
+    Halves,
 }
 
 /// Group of ranks that gather: a range of rank numbers or of positions.
@@ -53,6 +55,7 @@ impl<'a> Group<'a> {
         match self.numbering {
             Numbering::Ranks => Rank(member),
             Numbering::Positions => self.topology.rank_at(member),
+            Numbering::Halves => Rank(self.halves().place(member)),
         }
     }
 
@@ -61,7 +64,12 @@ impl<'a> Group<'a> {
         match self.numbering {
             Numbering::Ranks => rank.0,
             Numbering::Positions => self.topology.position(rank),
+            Numbering::Halves => self.halves().number(rank.0),
         }
+    }
+
+    fn halves(&self) -> Halves {
+        Halves::of(self.span.len() as u32)
     }
 
     /// Returns the ranks of members, in the same order on every rank.
@@ -69,6 +77,7 @@ impl<'a> Group<'a> {
         match self.numbering {
             Numbering::Ranks => members.clone(),
             Numbering::Positions => self.topology.ranks_of(members),
+            Numbering::Halves => self.halves().places(members),
         }
     }
 
@@ -114,6 +123,11 @@ pub trait Gather: Send + Sync {
     fn in_step(&self) -> bool {
         true
     }
+
+    /// Returns how many of `members` members own a piece of the vector in an allreduce: the first ones.
+    fn owners(&self, members: u32) -> u32 {
+        members
+    }
 }
 
 /// Gathering through shared memory: each member copies its slots into the segment, and the slots of the other members out of it.
@@ -149,6 +163,10 @@ impl Gather for ShmGather {
 pub struct PatternGather(pub Box<dyn Pattern>);
 
 impl Gather for PatternGather {
+    fn owners(&self, members: u32) -> u32 {
+        self.0.owners(members)
+    }
+
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held) {
         let first = group.span.start;
         for step in self.0.steps(group.span.len() as u32, me - first) {
@@ -165,21 +183,55 @@ impl Gather for PatternGather {
     }
 }
 
+/// How the blocks are numbered that an allgather over all ranks moves, and that a reduce_scatter, its reverse, reduces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockNumbering {
+    /// Each rank has one block, which has the rank's number.
+    ByRank,
+    /// Blocks are the pieces of the vector of an allreduce: each owner ([`Gather::owners`]) has one, which has the owner's member number.
+    /// Pieces that a member sends together are then often contiguous, whatever the numbering of members.
+    ByMember,
+}
+
 /// An allgather over all ranks, by any gathering algorithm.
 pub struct GatherAll {
     /// The gathering algorithm.
     pub gather: Box<dyn Gather>,
     /// Numbering of the ranks in the gathering.
     pub numbering: Numbering,
+    /// Numbering of the blocks.
+    pub blocks: BlockNumbering,
 }
 
 impl GatherAll {
-    /// Adds the gathering of the blocks of all ranks to `b`; each rank's block is already in its own output.
+    /// Returns the number of owners of pieces among the ranks of a topology.
+    pub fn owners(&self, topology: &Topology) -> u32 {
+        self.gather.owners(topology.ranks())
+    }
+
+    /// Returns the chunks of a rank's own block, without empty ones.
+    pub fn own(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Set {
+        let member = Group::world(topology, self.numbering).member(rank);
+        let own = match self.blocks {
+            BlockNumbering::ByRank => Set::one(rank.0.into()),
+            BlockNumbering::ByMember => Set::one(member.into()).below(self.owners(topology).into()),
+        };
+        problem.nonempty(&own)
+    }
+
+    /// Adds the gathering of all blocks to `b`; each rank's own block is already in its output.
     pub fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let group = Group::world(topology, self.numbering);
+        let me = group.member(rank);
         // Empty blocks are left out from the start, so that regions without data need no barrier.
-        let blocks = |members: &Set| Places::from_buf([Place::new(Area::Out, problem.nonempty(&group.ranks(members)))]);
-        self.gather.gather(b, &group, group.member(rank), &blocks);
+        let place = |chunks: &Set| Places::from_buf([Place::new(Area::Out, problem.nonempty(chunks))]);
+        match self.blocks {
+            BlockNumbering::ByRank => self.gather.gather(b, &group, me, &|members: &Set| place(&group.ranks(members))),
+            BlockNumbering::ByMember => {
+                let owners = self.owners(topology).into();
+                self.gather.gather(b, &group, me, &|members: &Set| place(&members.below(owners)));
+            }
+        }
     }
 }
 

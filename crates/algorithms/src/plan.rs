@@ -12,7 +12,7 @@ use crate::direct::ReadDirect;
 use crate::exchange::Exchange;
 use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::factors::Factored;
-use crate::gather::{Gather, GatherAll, Numbering, PatternGather, ShmGather};
+use crate::gather::{BlockNumbering, Gather, GatherAll, Numbering, PatternGather, ShmGather};
 use crate::gather_reduce::GatherReduce;
 use crate::intra_region::Inside;
 use crate::leader::{LeaderGather, Leaders};
@@ -22,7 +22,7 @@ use crate::lower::{LineMemory, MessagePurpose, OnNode, lower_part};
 use crate::nap::{Nap, RankPerRegion};
 use crate::patterns::reordered::order;
 use crate::patterns::{
-    Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit, SpreadOut,
+    Bruck, CyclicShift, NeighborExchange, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit, SpreadOut,
 };
 use crate::pipeline::Pipelined;
 use crate::properties::{RankPlacement, properties};
@@ -232,7 +232,9 @@ fn unknown(task: &Task, expression: &Expression) -> PlanError {
 /// Builds a reduce_scatter as the reverse of an allgather.
 fn reduce_scatter(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, PlanError> {
     let forward = match expression {
+        // Time reversal turns growing distances into shrinking ones.
         Expression::Plain(Plain::RecursiveHalving) => Expression::Plain(Plain::RecursiveDoubling),
+        Expression::Plain(Plain::RecursiveDoubling) => Expression::Plain(Plain::RecursiveHalving),
         Expression::Factors(factors) => Expression::Factors(backwards(factors)?),
         _ if gathers(expression) => expression.clone(),
         _ => return Err(unknown(task, expression)),
@@ -243,7 +245,7 @@ fn reduce_scatter(task: &Task, expression: &Expression, through: Exchange) -> Re
 fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, PlanError> {
     let p = task.topology.ranks();
     let rsag = |of: &Expression| -> Result<Box<dyn Algorithm>, PlanError> {
-        let half = || gather_all(of, task, through);
+        let half = || gather_all(of, task, through).map(|half| GatherAll { blocks: BlockNumbering::ByMember, ..half });
         Ok(Box::new(ReduceScatterAllgather { scatter: Reversed(half()?), gather: half()? }))
     };
     match expression {
@@ -256,7 +258,8 @@ fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<
             inside: Box::new(ShmGather(through)),
             lanes: Lanes::ALL,
         }))),
-        Expression::Plain(Plain::Rabenseifner) => rsag(&Expression::Plain(Plain::RecursiveDoubling)),
+        // The distances double in the reduce_scatter, and shrink again in the allgather.
+        Expression::Plain(Plain::Rabenseifner) => rsag(&Expression::Plain(Plain::RecursiveHalving)),
         Expression::Plain(Plain::Ring) => rsag(expression),
         Expression::ReduceScatterAllgather(of) if gathers(of) => rsag(of),
         Expression::Locality { level, inside, lanes } => {
@@ -273,6 +276,7 @@ fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<
             Ok(Box::new(LeaderAllreduce { level: *level, between, leaders }))
         }
         Expression::Factors(factors) => Ok(Box::new(Factored::new(factors, p)?)),
+        Expression::Plain(Plain::RecursiveHalving) => Err(unknown(task, expression)),
         _ if gathers(expression) => Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task, through)?))),
         _ => Err(unknown(task, expression)),
     }
@@ -280,30 +284,29 @@ fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<
 
 fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, PlanError> {
     match expression {
-        Expression::Plain(Plain::SpreadOut) => Ok(Box::new(Direct(Box::new(SpreadOut)))),
-        Expression::Plain(Plain::Pairwise) => Ok(Box::new(Direct(Box::new(Pairwise)))),
+        _ if let Some(spread_out) = spread_out(expression) => Ok(Box::new(Direct(Box::new(spread_out)))),
         Expression::Locality { lanes: Lanes::PerRank(2..), .. } => Err(PlanError(format!(
             "`{expression}`: alltoall does not support `ports=`; it takes a single round between regions"
         ))),
         Expression::Locality { level, inside, .. } => {
-            let inside = match **inside {
+            let inside = match &**inside {
                 // Blocks whose sizes are known only locally cannot go through a segment.
-                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => Inside::Messages(Box::new(SpreadOut)),
-                Expression::Plain(Plain::Shm) => Inside::Segment,
-                Expression::Plain(Plain::SpreadOut) => Inside::Messages(Box::new(SpreadOut)),
-                Expression::Plain(Plain::Pairwise) => Inside::Messages(Box::new(Pairwise)),
-                _ => {
-                    return Err(PlanError(format!(
-                        "`{inside}` cannot be used as `inside=` of an alltoall (use shm, spread-out or pairwise)"
-                    )));
+                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => {
+                    Inside::Messages(Box::new(SpreadOut::AT_ONCE))
                 }
+                Expression::Plain(Plain::Shm) => Inside::Segment,
+                inside => Inside::Messages(Box::new(spread_out(inside).ok_or_else(|| {
+                    PlanError(format!(
+                        "`{inside}` cannot be used as `inside=` of an alltoall (use shm, spread-out or pairwise)"
+                    ))
+                })?)),
             };
             let route = Box::new(DealtRoute(task.topology.largest(*level)));
             Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share: Share::All }))
         }
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
             let inside = match task.counts {
-                Counts::Local => Inside::Messages(Box::new(SpreadOut)),
+                Counts::Local => Inside::Messages(Box::new(SpreadOut::AT_ONCE)),
                 _ => Inside::Segment,
             };
             let (route, share) = (route(between)?, Share::Every(leaders(expression)));
@@ -324,11 +327,10 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
 fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
-            use Plain::{Direct, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
-            !expression.runs_in_mpi()
-                && !matches!(plain, Direct | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
+            use Plain::{Direct, Rabenseifner, ShmRotate, ShmSplit};
+            !expression.runs_in_mpi() && !matches!(plain, Direct | Rabenseifner | ShmSplit | ShmRotate)
         }
-        Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) => true,
+        Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) | Expression::SpreadOut { .. } => true,
         Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
         _ => false,
     }
@@ -338,9 +340,13 @@ fn gathers(expression: &Expression) -> bool {
 fn gather_all(expression: &Expression, task: &Task, through: Exchange) -> Result<GatherAll, PlanError> {
     let numbering = match expression {
         expression if expression.groups_regions() => Numbering::Positions,
+        Expression::Plain(Plain::RecursiveHalving) => Numbering::Halves,
         _ => Numbering::Ranks,
     };
-    Ok(GatherAll { gather: gather(expression, Members::Ranks, task, through)?, numbering })
+    // With members numbered by halving, doubling distances of numbers are halving distances of ranks.
+    let doubling = Expression::Plain(Plain::RecursiveDoubling);
+    let by = if numbering == Numbering::Halves { &doubling } else { expression };
+    Ok(GatherAll { gather: gather(by, Members::Ranks, task, through)?, numbering, blocks: BlockNumbering::ByRank })
 }
 
 /// Returns the factorization of the allgather whose reverse is the given reduce_scatter.
@@ -401,8 +407,8 @@ impl Members {
     }
 }
 
-/// Returns the order into which `reorder(…)` in an expression sorts members with unequal blocks; the list is empty if the expression does
-/// not reorder. Two tasks with the same order have programs that differ only in block sizes.
+/// Returns the order in which `reorder(…)` in an expression arranges ranks or regions to balance unequal blocks; empty if the expression
+/// does not reorder. For the same collective, topology and expression, equal orders give programs that differ only in block sizes.
 pub fn orders(task: &Task, expression: &Expression) -> Vec<u32> {
     fn of(task: &Task, expression: &Expression, members: Members) -> Vec<u32> {
         match expression {
@@ -467,8 +473,7 @@ fn leaders(expression: &Expression) -> Leaders {
 /// Builds the route between regions that an expression names.
 fn route(expression: &Expression) -> Result<Box<dyn Route>, PlanError> {
     Ok(match expression {
-        Expression::Plain(Plain::SpreadOut) => Box::new(DirectRoute(Box::new(SpreadOut))),
-        Expression::Plain(Plain::Pairwise) => Box::new(DirectRoute(Box::new(Pairwise))),
+        _ if let Some(spread_out) = spread_out(expression) => Box::new(DirectRoute(Box::new(spread_out))),
         Expression::Bruck(radix) => Box::new(BruckRoute(*radix)),
         _ => {
             return Err(PlanError(format!(
@@ -478,6 +483,16 @@ fn route(expression: &Expression) -> Result<Box<dyn Route>, PlanError> {
     })
 }
 
+/// Returns the pattern of an expression in which every member exchanges its blocks directly with every other.
+fn spread_out(expression: &Expression) -> Option<SpreadOut> {
+    match expression {
+        Expression::Plain(Plain::SpreadOut) => Some(SpreadOut::AT_ONCE),
+        Expression::Plain(Plain::Pairwise) => Some(SpreadOut::PAIRWISE),
+        Expression::SpreadOut { window } => Some(SpreadOut(*window)),
+        _ => None,
+    }
+}
+
 /// Builds the message pattern that an expression names.
 fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box<dyn Pattern>, PlanError> {
     Ok(match expression {
@@ -485,8 +500,7 @@ fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box
         Expression::Plain(Plain::NeighborExchange) => Box::new(NeighborExchange),
         Expression::Plain(Plain::RecursiveDoubling) => Box::new(RecursiveDoubling),
         Expression::Plain(Plain::Sparbit) => Box::new(Sparbit),
-        Expression::Plain(Plain::SpreadOut) => Box::new(SpreadOut),
-        Expression::Plain(Plain::Pairwise) => Box::new(Pairwise),
+        _ if let Some(spread_out) = spread_out(expression) => Box::new(spread_out),
         Expression::Bruck(radix) => Box::new(Bruck(*radix)),
         Expression::Reorder(of) => {
             let sizes = members.sizes(task).ok_or_else(|| {

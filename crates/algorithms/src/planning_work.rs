@@ -18,7 +18,7 @@ pub fn planning_work(collective: Collective, expression: &Expression, topology: 
     match expression {
         expression if expression.runs_in_mpi() => 0,
         Expression::Pipeline { parts, of } => u64::from(*parts) * planning_work(collective, of, topology),
-        Expression::ReduceScatterAllgather(of) => 2 * planning_work(Collective::Allgather, of, topology),
+        Expression::ReduceScatterAllgather(of) => 2 * planning_work(Collective::Allgather, regular(of), topology),
         Expression::Locality { level, .. } if collective == Collective::Alltoall => {
             let (regions, size) = of(*level);
             64 + 3 * ranks + 16 * (regions + size)
@@ -55,6 +55,17 @@ pub fn planning_work(collective: Collective, expression: &Expression, topology: 
 /// Returns an upper bound on the number of runs of chunks that one member needs for a pattern among `members` members.
 fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64 {
     match expression {
+        // Without a power of two, blocks that travel to distant members first are irregular.
+        Expression::Plain(plain)
+            if !members.is_power_of_two()
+                && matches!(
+                    (collective, plain),
+                    (Collective::Allgather, Plain::RecursiveHalving)
+                        | (Collective::ReduceScatter, Plain::RecursiveDoubling)
+                ) =>
+        {
+            16 * logarithm(2, members) + 4 * members
+        }
         Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving | Plain::Rabenseifner) => {
             16 * logarithm(2, members)
         }
@@ -74,11 +85,19 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
                 .0
         }
         Expression::Reorder(of) => members + pattern(collective, of, members),
-        Expression::ReduceScatterAllgather(of) => 2 * pattern(Collective::Allgather, of, members),
+        Expression::ReduceScatterAllgather(of) => 2 * pattern(Collective::Allgather, regular(of), members),
         Expression::Pipeline { parts, of } => u64::from(*parts) * pattern(collective, of, members),
         Expression::Leader { between: of, .. } => pattern(collective, of, members),
         // One exchange with every other member.
         _ => 16 * members,
+    }
+}
+
+/// Returns the gathering with as many runs as `of` has in an allreduce, where the pieces of a vector are numbered so that runs are regular.
+fn regular(of: &Expression) -> &Expression {
+    match of {
+        Expression::Plain(Plain::RecursiveHalving) => &Expression::Plain(Plain::RecursiveDoubling),
+        other => other,
     }
 }
 

@@ -78,7 +78,9 @@ pub fn properties(collective: Collective, expression: &Expression, placement: Ra
         (_, Expression::Factors(factors)) if scatters_wholly(factors) => CONSISTENT,
         (_, Expression::Factors(_) | Expression::ModifiedBruck(_)) => NEITHER,
         // Partial results are combined in rank order, or all vectors are gathered and then reduced in rank order.
-        (_, Expression::Plain(_) | Expression::Bruck(_) | Expression::Reorder(_)) => BOTH,
+        (_, Expression::Plain(_) | Expression::SpreadOut { .. } | Expression::Bruck(_) | Expression::Reorder(_)) => {
+            BOTH
+        }
     }
 }
 

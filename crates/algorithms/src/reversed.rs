@@ -146,7 +146,7 @@ impl Algorithm for Reversed {
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let mut b = Builder::new();
         self.write(&mut b, problem, topology, rank);
-        let own = problem.nonempty(&Set::one(rank.0.into()));
+        let own = self.0.own(problem, topology, rank);
         b.copy(Place::new(Area::Out, own.clone()), sums(&own));
         b.finish()
     }
@@ -156,7 +156,7 @@ impl Algorithm for Reversed {
 pub struct ReduceScatterAllgather {
     /// Reduce_scatter that makes the first half of the allreduce.
     pub scatter: Reversed,
-    /// Allgather that makes the second half of the allreduce.
+    /// Allgather that makes the second half of the allreduce. It moves the same pieces.
     pub gather: GatherAll,
 }
 
@@ -166,13 +166,13 @@ impl Algorithm for ReduceScatterAllgather {
     }
 
     fn pieces(&self, topology: &Topology) -> u64 {
-        topology.ranks().into()
+        self.gather.owners(topology).into()
     }
 
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let mut b = Builder::new();
         self.scatter.write(&mut b, problem, topology, rank);
-        let own = problem.nonempty(&Set::one(rank.0.into()));
+        let own = self.gather.own(problem, topology, rank);
         b.copy(Place::new(Area::Out, own.clone()), sums(&own));
         self.gather.write(&mut b, problem, topology, rank);
         b.finish()

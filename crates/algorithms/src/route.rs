@@ -103,7 +103,7 @@ impl Route for BruckRoute {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patterns::{Pairwise, SpreadOut};
+    use crate::patterns::SpreadOut;
     use std::collections::BTreeSet;
 
     /// Simulates a route and checks that regions send only loads they hold, and that all loads arrive.
@@ -140,8 +140,8 @@ mod tests {
     fn every_load_arrives() {
         for n in 1..20 {
             check(&DealtRoute(4), n, 4);
-            check(&DirectRoute(Box::new(SpreadOut)), n, 1);
-            check(&DirectRoute(Box::new(Pairwise)), n, 1);
+            check(&DirectRoute(Box::new(SpreadOut::AT_ONCE)), n, 1);
+            check(&DirectRoute(Box::new(SpreadOut::PAIRWISE)), n, 1);
             for radix in 2..6 {
                 check(&BruckRoute(radix), n, 1);
             }

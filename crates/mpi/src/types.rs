@@ -15,7 +15,8 @@ pub struct Types {
     kinds: HashMap<Handle, ElementType>,
     /// Predefined datatypes without reduction kernels, each with the operations that MPI defines for it.
     opaque: HashMap<Handle, &'static [Operation]>,
-    /// Predefined C datatypes without reduction kernels and without gaps.
+    /// `MPI_CHAR`, `MPI_PACKED`, `MPI_WCHAR` and `MPI_LONG_DOUBLE`: they have no reduction kernels, but no gaps either, so calls that only
+    /// move data can be cached by the handle.
     moved: Vec<Handle>,
     operations: HashMap<Handle, Operation>,
 }

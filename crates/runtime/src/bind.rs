@@ -3,7 +3,7 @@
 //!
 //! If all chunks are equal, an address is computed by a multiplication, otherwise from prefix sums of sizes. Zero-byte copies are omitted.
 //! Zero-byte messages are omitted by sender and receiver, since both know the sizes, unless messages also order accesses to shared memory.
-//! Of messages that are posted together, sends come first if all of them are short, otherwise receives.
+//! Of messages that are posted together, sends come first if all sends are short, otherwise receives.
 
 use std::sync::Arc;
 

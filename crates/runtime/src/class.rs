@@ -14,7 +14,8 @@ pub const SPREAD_CHUNK_BYTES: usize = 64;
 /// Size limits for data layouts and for the order of messages. They are parameters, so that tests with little data reach every branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Largest line (all chunks together), in bytes, that lies on the cache line of a flag; at most [`FLAG_DATA_BYTES`].
+    /// Largest line of slots (one for each chunk), in bytes, that is stored behind a flag, in the same cache line; at most
+    /// [`FLAG_DATA_BYTES`].
     pub beside: usize,
     /// Largest chunk, in bytes, that gets a cache line of its own; at most [`SPREAD_CHUNK_BYTES`].
     pub spread: usize,

@@ -309,6 +309,22 @@ impl Set {
         few.iter().any(|number| many.position(number).is_some())
     }
 
+    /// Returns the numbers below `limit`, in the same order.
+    pub fn below(&self, limit: u64) -> Set {
+        let mut set = Set::new();
+        for run in &self.runs {
+            let bounds = run.bounds();
+            if bounds.end <= limit {
+                set.push(*run);
+            } else if bounds.start < limit {
+                let cut = run.blocks().map(|block| block.start..block.end.min(limit));
+                let blocks: Vec<Range<u64>> = cut.filter(|block| !block.is_empty()).collect();
+                set.extend(&Set::from_blocks(&blocks));
+            }
+        }
+        set
+    }
+
     /// Adds `by` to every number.
     pub fn shifted(&self, by: u64) -> Set {
         let shift = |run: &Run| Run { start: run.start + by, ..*run };

@@ -1,5 +1,5 @@
-//! All lines (partial sums of fractions) that the paper lists for a factorization, dead or alive; used for its listing, not for its
-//! schedule. There may be p² lines, so this is for few ranks; [`super::live`] computes the live lines in closed form.
+//! All lines (partial sums of fractions) that Jocksch et al. 2021 list for a factorization, dead or alive; used for its listing, not for
+//! its schedule. There may be p² lines, so this is for few ranks; [`super::live`] computes the live lines in closed form.
 
 use std::ops::Range;
 
@@ -154,7 +154,7 @@ impl Lines {
         complete.map(|(l, ..)| l).filter(|&l| seen.insert(self.all[l].offset)).collect()
     }
 
-    /// Marks the live lines by the paper's Algorithm 1: backwards from the results to every line that contributes.
+    /// Marks the live lines (Jocksch et al. 2021, Algorithm 1): goes backwards from the results and marks every line that contributes.
     fn mark_live(&mut self) {
         for step in &self.steps {
             if let Step::Scatter { ports, kept } = step {

@@ -44,7 +44,7 @@ impl Pattern for Fold {
         // A message that carries the block of a host also carries the block of its guest.
         let with_guests = |blocks: &Set| {
             let mut set = blocks.clone();
-            set.extend(&blocks.iter().filter(|&b| b < extra).map(|b| b + u64::from(core)).collect());
+            set.extend(&blocks.below(extra).shifted(core.into()));
             set
         };
         let expand = |parcels: Vec<Parcel>| -> Vec<Parcel> {

@@ -14,6 +14,7 @@
 
 mod cyclic_shift;
 mod fold;
+mod halves;
 mod neighbor_exchange;
 mod recursive_doubling;
 pub(crate) mod reordered;
@@ -23,12 +24,13 @@ mod spread_out;
 
 pub use cyclic_shift::{Bruck, CyclicShift};
 pub use fold::Fold;
+pub use halves::Halves;
 pub use neighbor_exchange::NeighborExchange;
 pub use recursive_doubling::RecursiveDoubling;
 pub use reordered::{Reordered, order};
 pub use ring::Ring;
 pub use sparbit::Sparbit;
-pub use spread_out::{Pairwise, SpreadOut};
+pub use spread_out::SpreadOut;
 
 use bruckner_schedule::Set;
 
@@ -61,6 +63,11 @@ impl PatternStep {
 pub trait Pattern: Send + Sync {
     /// Returns the steps of member `me` of `n`.
     fn steps(&self, n: u32, me: u32) -> Vec<PatternStep>;
+
+    /// Returns how many of n members own a piece of the vector in an allreduce: the first ones. The others only send and receive pieces.
+    fn owners(&self, n: u32) -> u32 {
+        n
+    }
 }
 
 #[cfg(test)]
@@ -104,8 +111,9 @@ mod tests {
             check(&NeighborExchange, n, "neighbor exchange");
             check(&RecursiveDoubling, n, "recursive doubling");
             check(&Sparbit, n, "sparbit");
-            check(&SpreadOut, n, "spread-out");
-            check(&Pairwise, n, "pairwise");
+            for window in [1, 2, 3, 32, u32::MAX] {
+                check(&SpreadOut(window), n, "spread-out");
+            }
             for radix in 2..9 {
                 check(&Bruck(radix), n, "bruck");
             }

@@ -19,6 +19,10 @@ impl Pattern for RecursiveDoubling {
     fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         Fold { core: 1 << n.ilog2(), inside: Box::new(PowerOfTwo) }.steps(n, me)
     }
+
+    fn owners(&self, n: u32) -> u32 {
+        1 << n.ilog2()
+    }
 }
 
 struct PowerOfTwo;

@@ -212,7 +212,8 @@ pub(super) struct Machine<'a> {
     pub(super) levels: Vec<Vec<Level>>,
     /// Segments that each distinct program uses as rings (with `enter` and `leave`).
     pub(super) rings: Vec<Rings>,
-    /// Number of ranks that have left a region's ring, by level, region and number of earlier executions that used the ring.
+    /// Number of ranks that have left a region's ring. The key is level, region and the number of the execution, which counts only
+    /// executions that use the ring, from 0.
     pub(super) left: HashMap<(Level, u32, u32), usize>,
     /// Ranks that have entered a region's ring, each with the time of entering on its clock, by level, region and execution.
     pub(super) entered: HashMap<(Level, u32, u32), Vec<(usize, u32)>>,

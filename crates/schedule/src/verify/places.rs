@@ -12,8 +12,8 @@ use crate::schedule::{Area, Place};
 use crate::{Collective, Counts, Level, Problem, Rank};
 
 impl Machine<'_> {
-    /// Appends the blocks of memory cells of a place. Returns `false` if the place is invalid. In an execution that repeats an earlier
-    /// one, only accesses to shared memory are checked, and no blocks are appended.
+    /// Appends the memory cells of a place to `blocks`. If the place is invalid, reports a violation and returns `false`. If an earlier
+    /// execution ran the same program, only accesses to segments and reads of other ranks' buffers are checked, and nothing is appended.
     pub(super) fn blocks(&mut self, rank: usize, place: &Place, site: Site, blocks: &mut Blocks) -> bool {
         let execution = site.execution as usize;
         if let Some(level) = self.shared_level(place, site) {
