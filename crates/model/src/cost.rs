@@ -14,7 +14,8 @@ pub enum Model {
     Postal,
     /// Locality-aware model: latency and transfer rate by the link class of each message.
     Locality,
-    /// Max-rate model: also limits the rates at which a node and a rank send, assuming that all ranks of the node send the same amount.
+    /// Max-rate model: also limits the rates at which a node and a rank send and receive, assuming that all ranks of the node send and
+    /// receive the same amount.
     MaxRate,
     /// LogGP model: also counts a rank's overhead for starting and finishing messages, and the gap between two messages.
     LogGp,
@@ -50,8 +51,8 @@ impl Model {
             if self < Model::MaxRate || reach != LinkClass::Network {
                 return 0.0;
             }
-            let node = machine.injection_rate(bytes).map_or(0.0, |rate| f64::from(on_node) / rate);
-            bytes as f64 * node.max(costs.rate.map_or(0.0, |rate| 1.0 / rate))
+            let node = f64::from(on_node) / machine.node_rate(bytes);
+            bytes as f64 * node.max(1.0 / machine.rank_rate(bytes))
         };
         let (mut total, mut round) = (0.0, Round::default());
         let mut close = |round: &mut Round| {

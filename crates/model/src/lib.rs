@@ -1,4 +1,4 @@
-//! Cost of a schedule on a machine: machine profiles, closed formulas and a simulator.
+//! Cost of a schedule on a machine: machine files, closed formulas and a simulator.
 //!
 //! ```
 //! use bruckner_algorithms::{Task, plan};

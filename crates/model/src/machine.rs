@@ -1,4 +1,4 @@
-//! Machine profiles in TOML: costs of messages, memory and arithmetic, each number with its source.
+//! Machine files in TOML: costs of messages, memory and arithmetic, each number with its source.
 //!
 //! ```
 //! use bruckner_model::Machine;
@@ -24,7 +24,8 @@ pub struct Machine {
     pub node: Option<Link>,
     /// Parameters of messages within a socket. If missing, `node` applies, or else `network`.
     pub socket: Option<Link>,
-    /// Limit of the rate at which all ranks of a node together send to other nodes. If missing, only limits of protocols apply.
+    /// Limit of the rate at which all ranks of a node together send to other nodes, and receive from them. If missing, the limits of
+    /// protocols apply, or else the rate of one message.
     pub injection: Option<Injection>,
     /// Costs of a rank's own work.
     #[serde(default)]
@@ -56,12 +57,12 @@ pub struct Protocol {
     /// Whether a message starts only when the receiver is ready.
     #[serde(default)]
     pub rendezvous: bool,
-    /// Bytes per second that all ranks of a node together can send in messages of this protocol. If missing, [`Machine::injection`]
-    /// applies.
+    /// Bytes per second that all ranks of a node together can send in messages of this protocol, and receive. If missing,
+    /// [`Machine::injection`] applies.
     pub injection: Option<f64>,
 }
 
-/// Limit of the rate at which a node sends to other nodes.
+/// Limit of the rate at which a node sends to other nodes, and receives from them.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Injection {
@@ -79,7 +80,8 @@ pub struct Costs {
     pub overhead: f64,
     /// Time between the starts of two consecutive messages of a rank, for link classes whose [`Link::gap`] is missing.
     pub gap: f64,
-    /// Bytes per second that a rank can send to other nodes, in all its messages together.
+    /// Bytes per second that a rank can send to other nodes, in all its messages together, and receive from them. If missing, the rate of
+    /// one message.
     pub rate: Option<f64>,
     /// Time to reduce one byte.
     pub reduce: f64,
@@ -97,7 +99,7 @@ pub struct Costs {
     pub source: String,
 }
 
-/// Error for a text that is not a valid machine profile.
+/// Error for a text that is not a valid machine file.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum MachineError {
     /// The text is not valid TOML, or a field is missing, unknown or of the wrong type.
@@ -346,9 +348,21 @@ impl Machine {
         all
     }
 
-    /// Returns the limit of the rate at which a node sends messages of `bytes`, in bytes per second.
+    /// Returns the limit of the rate at which a node sends messages of `bytes`, in bytes per second, if the machine file has one.
     pub fn injection_rate(&self, bytes: u64) -> Option<f64> {
         self.network.protocol(bytes).injection.or(self.injection.as_ref().map(|limit| limit.rate))
+    }
+
+    /// Returns the rate at which all ranks of a node together send messages of `bytes` to other nodes, in bytes per second; they receive at
+    /// the same rate. Without a limit in the machine file, it is the rate of one message.
+    pub fn node_rate(&self, bytes: u64) -> f64 {
+        self.injection_rate(bytes).unwrap_or_else(|| 1.0 / self.network.protocol(bytes).per_byte)
+    }
+
+    /// Returns the rate at which one rank sends messages of `bytes` to other nodes, in bytes per second; it receives at the same rate.
+    /// Without a limit in the machine file, it is the rate of one message.
+    pub fn rank_rate(&self, bytes: u64) -> f64 {
+        self.rank.rate.unwrap_or_else(|| 1.0 / self.network.protocol(bytes).per_byte)
     }
 
     /// Returns the time of a rank's local work in seconds.

@@ -104,6 +104,30 @@ fn what_a_node_sends_is_limited_whatever_its_messages_could_use() {
     }
 }
 
+/// A node sends and receives no more than its links carry, and neither does a rank, even if the machine file has no limit.
+#[test]
+fn the_wire_has_two_ends() {
+    use bruckner_schedule::Counts;
+    let ethernet = Machine::builtin("gigabit-ethernet").unwrap();
+    assert_eq!(ethernet.injection, None);
+    let per_byte = ethernet.network.protocol(1 << 20).per_byte;
+    let time = |collective, topology: &str, counts| {
+        let task = Task { element: 1, ..Task::new(collective, topology.parse().unwrap()) }.counts(counts);
+        let plan = plan(&task, &"spread-out".parse().unwrap()).unwrap();
+        Simulation::of(&plan).unwrap().run(&ethernet).unwrap().last()
+    };
+    // A node sends 15 blocks in an alltoall, and 16 ranks of a node send 16 each to the other node.
+    for (topology, blocks) in [("16x1", 15.0), ("2x16", 256.0)] {
+        let found = time(Collective::Alltoall, topology, Counts::Equal(1 << 20));
+        let least = blocks * f64::from(1 << 20) * per_byte;
+        assert!(found > least && found < 1.1 * least, "{topology}: {found}, not {least}");
+    }
+    // The root of a reduction receives the vectors of 63 nodes.
+    let vector = Counts::Root { root: Rank(5), count: 1 << 24 };
+    let (found, least) = (time(Collective::ReduceScatter, "64x1", vector), 63.0 * f64::from(1 << 24) * per_byte);
+    assert!(found > least && found < 1.1 * least, "{found}, not {least}");
+}
+
 /// Messages without data are not sent, unless they order accesses to shared memory.
 #[test]
 fn nothing_takes_no_time() {

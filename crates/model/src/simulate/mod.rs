@@ -2,11 +2,12 @@
 //! and are simulated once.
 //!
 //! Every class has its own clock and advances until it needs something that another class has not done yet. The time of a message is known
-//! as soon as both ends are ready (for an eager message, as soon as it is sent), unless it shares a rate limit of its rank or node with
-//! other messages. Such messages are simulated in order of time ([`sharing`]). The result depends only on the steps, the machine and the
+//! as soon as both ends are ready (for an eager message, as soon as it is sent), unless it is a message between nodes, which shares what
+//! ranks and nodes can send and receive with others. Such messages are simulated in order of time ([`sharing`]). The result depends only on the steps, the machine and the
 //! arrival times.
 //!
-//! - A message takes its latency, then its transfer at its own rate, or at its share of the rate limits if that is lower.
+//! - A message takes its latency, then its transfer at its own rate, or at its share of what the ranks and nodes at its two ends can send
+//!   and receive if that is lower. Messages within a node have no such limits.
 //! - An *eager* message is complete for the sender as soon as it starts. A rendezvous message starts when both ends are ready, and
 //!   is complete for both when it has arrived.
 //! - The rank spends the time `overhead` on starting a message, and again on finishing it.
@@ -95,7 +96,7 @@ pub(crate) fn simulate(machine: &Machine, classes: &Classes) -> Result<Vec<f64>,
         classes,
         states: classes.classes.iter().map(state).collect(),
         meetings: meetings.collect(),
-        sharing: Sharing::new(machine.rank.rate, classes.regions[0].len()),
+        sharing: Sharing::new(2 * (classes.classes.len() + classes.regions[0].len())),
         runnable: (0..classes.classes.len() as u32).collect(),
     };
     simulator.run()?;
@@ -211,20 +212,28 @@ impl Simulator<'_> {
             false => sent,
         };
         let first_byte = ready + protocol.latency;
-        let limit = self.machine.injection_rate(bytes);
-        let is_limited = limit.is_some() || self.machine.rank.rate.is_some();
-        if reach == LinkClass::Network && is_limited && bytes > 0 {
-            let flow = Flow {
-                message: (class, at),
-                left: bytes as f64,
-                // Infinite if `per_byte` is 0, so that only the rate limits apply.
-                most: 1.0 / protocol.per_byte,
-                ranks: sender.on_node,
-                of_node: limit.map_or(0.0, |rate| 1.0 / rate),
-            };
-            self.sharing.add(sender.regions[0], first_byte, flow);
-        } else {
+        let uses = || {
+            let receiver = &self.classes.classes[other as usize];
+            let (classes, nodes) = (self.classes.classes.len() as u32, self.classes.regions[0].len() as u32);
+            let per_rank = 1.0 / self.machine.rank_rate(bytes);
+            let per_node = 1.0 / self.machine.node_rate(bytes);
+            [
+                (class, per_rank),
+                (classes + other, per_rank),
+                (2 * classes + sender.regions[0], f64::from(sender.on_node) * per_node),
+                (2 * classes + nodes + receiver.regions[0], f64::from(receiver.on_node) * per_node),
+            ]
+        };
+        let uses: SmallVec<[(u32, f64); 4]> = match reach {
+            LinkClass::Network if bytes > 0 => uses().into_iter().filter(|(_, part)| *part > 0.0).collect(),
+            _ => SmallVec::new(),
+        };
+        if uses.is_empty() {
             self.arrive(class, at, first_byte + bytes as f64 * protocol.per_byte);
+        } else {
+            // The rate is infinite if `per_byte` is 0, so that only the limits of ranks and nodes apply.
+            let flow = Flow { message: (class, at), left: bytes as f64, most: 1.0 / protocol.per_byte, uses };
+            self.sharing.add(first_byte, flow);
         }
     }
 

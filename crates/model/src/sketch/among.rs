@@ -62,6 +62,13 @@ impl Members {
         self.round_stage(self.count, false, far, bytes)
     }
 
+    /// Makes a stage of messages to all other members, at most `window` of them at once.
+    fn windows(self, window: u32, bytes: f64) -> Stage {
+        let all = self.to_all(bytes);
+        let messages = all.messages.min(f64::from(window));
+        Stage { messages, ..all }.times(if messages > 0.0 { all.messages / messages } else { 1.0 })
+    }
+
     /// Whether a round costs only as much as its intra-node messages, if `to_come` rounds are left. In rounds with growing distances, data
     /// crosses from node to node at most as often as there are nodes, so the inter-node messages of earlier rounds delay no rank.
     fn is_intra_node(self, distance: u32, to_come: u32) -> bool {
@@ -81,7 +88,7 @@ impl Members {
             // A reduce_scatter is an allgather run backwards, with received data reduced.
             Collective::ReduceScatter => {
                 let adding = |stage: Stage| [stage, Stage::reduces(stage.messages * stage.bytes).times(stage.times)];
-                self.gathers(expression, bytes)?.into_iter().rev().flat_map(adding).collect()
+                self.gathers(reverse(expression), bytes)?.into_iter().rev().flat_map(adding).collect()
             }
             Collective::Allreduce => match expression {
                 Expression::Plain(Plain::RecursiveDoubling) => {
@@ -90,11 +97,13 @@ impl Members {
                     let adding = |stage| [Stage::copies(bytes), stage, Stage::reduces(bytes)];
                     rounds.flat_map(adding).collect()
                 }
-                Expression::Plain(Plain::Rabenseifner) => self.rsag(&doubling(), bytes)?,
+                Expression::Plain(Plain::Rabenseifner) => {
+                    self.rsag(&Expression::Plain(Plain::RecursiveHalving), bytes)?
+                }
                 Expression::Plain(Plain::Ring) => self.rsag(expression, bytes)?,
                 Expression::ReduceScatterAllgather(of) => self.rsag(of, bytes)?,
                 // Every member receives the vectors of all members, then reduces them.
-                Expression::Plain(Plain::SpreadOut) | Expression::Bruck(_) => {
+                Expression::Plain(Plain::SpreadOut) | Expression::SpreadOut { .. } | Expression::Bruck(_) => {
                     let mut stages = self.gathers(expression, bytes)?;
                     stages.extend([Stage::copies(bytes), Stage::reduces((members - 1.0) * bytes)]);
                     stages
@@ -103,11 +112,9 @@ impl Members {
             },
             Collective::Alltoall => match expression {
                 Expression::Plain(Plain::SpreadOut) => vec![self.to_all(bytes)],
-                Expression::Plain(Plain::Pairwise) => {
-                    let each = Stage { messages: 1.0, ..self.to_all(bytes) };
-                    vec![each.times(self.to_all(bytes).messages)]
-                }
-                Expression::Bruck(radix) => {
+                Expression::Plain(Plain::Pairwise) => vec![self.windows(1, bytes)],
+                Expression::SpreadOut { window } => vec![self.windows(*window, bytes)],
+                Expression::Bruck(radix) | Expression::ModifiedBruck(radix) => {
                     let mut stages = vec![Stage::copies(members * bytes)];
                     let radix = (*radix).max(2);
                     let mut digit = 1u32;
@@ -119,7 +126,9 @@ impl Members {
                         stages.push(Stage::copies(each * f64::from(ports)));
                         digit = digit.saturating_mul(radix);
                     }
-                    stages.push(Stage::copies(members * bytes));
+                    if matches!(expression, Expression::Bruck(_)) {
+                        stages.push(Stage::copies(members * bytes));
+                    }
                     stages
                 }
                 _ => return None,
@@ -127,10 +136,22 @@ impl Members {
         })
     }
 
+    /// Returns the stages of an allreduce of `bytes` as a reduce_scatter and an allgather. In recursive doubling and halving, only a power
+    /// of two members own pieces. Each of the others sends its vector to one of these members first, and receives the result at the end.
     fn rsag(self, of: &Expression, bytes: f64) -> Option<Vec<Stage>> {
-        let piece = bytes / f64::from(self.count);
-        let mut stages = self.stages(Collective::ReduceScatter, of, piece)?;
-        stages.extend(self.gathers(of, piece)?);
+        let (core, fold) = match of {
+            Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving) if !self.count.is_power_of_two() => {
+                let distance = if *of == Expression::Plain(Plain::RecursiveDoubling) { self.count } else { 1 };
+                let core = Members { count: 1 << self.count.ilog2(), ..self };
+                (core, Some(self.round_stage(distance, true, 1, bytes)))
+            }
+            _ => (self, None),
+        };
+        let piece = bytes / f64::from(core.count);
+        let mut stages: Vec<Stage> = fold.into_iter().flat_map(|stage| [stage, Stage::reduces(bytes)]).collect();
+        stages.extend(core.stages(Collective::ReduceScatter, reverse(of), piece)?);
+        stages.extend(core.gathers(of, piece)?);
+        stages.extend(fold);
         Some(stages)
     }
 
@@ -138,19 +159,39 @@ impl Members {
     fn gathers(self, expression: &Expression, bytes: f64) -> Option<Vec<Stage>> {
         let count = self.count;
         Some(match expression {
-            // Data that passes round the ring crosses from node to node as often as there are nodes.
+            // A block waits for the latency between nodes as often as there are nodes. Meanwhile, and in the other steps, all blocks
+            // pass from node to node one after the other.
             Expression::Plain(Plain::Ring) => {
                 let far = match self.at {
                     At::Ranks(shape) if shape.in_order => shape.nodes.min(count - 1),
                     _ => count - 1,
                 };
-                let near = self.round_stage(1, true, 1, bytes).times(f64::from(count - 1 - far));
+                let beside = if self.reach(1, false).0 == LinkClass::Network { bytes } else { 0.0 };
+                let near = Stage { beside, ..self.round_stage(1, true, 1, bytes) };
+                let near = near.times(f64::from(count - 1 - far));
                 vec![self.round_stage(1, false, 1, bytes).times(f64::from(far)), near]
             }
+            // As in a ring, with two blocks in each message but the first, which pass a node's border in every other step.
+            Expression::Plain(Plain::NeighborExchange) if count.is_multiple_of(2) => {
+                let steps = count / 2 - 1;
+                let far = match self.at {
+                    At::Ranks(shape) if shape.in_order => (shape.nodes / 2).min(steps),
+                    _ => steps,
+                };
+                let beside = if self.reach(1, false).0 == LinkClass::Network { bytes } else { 0.0 };
+                let near = Stage { beside, ..self.round_stage(1, true, 1, 2.0 * bytes) };
+                let [first, far] = [(1, bytes), (far, 2.0 * bytes)]
+                    .map(|(times, bytes)| self.round_stage(1, false, 1, bytes).times(f64::from(times)));
+                vec![first, far, near.times(f64::from(steps) - far.times)]
+            }
             Expression::Plain(Plain::SpreadOut) => vec![self.to_all(bytes)],
+            Expression::SpreadOut { window } => vec![self.windows(*window, bytes)],
             Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving) => {
                 let even = count.is_power_of_two();
-                let mut stages = self.doubles(2, bytes, even);
+                let mut stages = match expression {
+                    Expression::Plain(Plain::RecursiveHalving) => self.halves(bytes),
+                    _ => self.doubles(2, bytes, even),
+                };
                 // Members beyond the largest power of two send their block to another member first, and receive all blocks at the end.
                 if !even {
                     stages.insert(0, self.round_stage(count, false, 1, bytes));
@@ -161,6 +202,14 @@ impl Members {
             Expression::Bruck(radix) => self.doubles((*radix).max(2), bytes, false),
             _ => return None,
         })
+    }
+
+    /// Returns the stages of an allgather in which partners at halving distances exchange all the blocks that they hold.
+    fn halves(self, bytes: f64) -> Vec<Stage> {
+        let rounds = self.count.ilog2();
+        (0..rounds)
+            .map(|round| self.round_stage(1 << (rounds - 1 - round), true, 1, bytes * f64::from(1u32 << round)))
+            .collect()
     }
 
     /// Returns the stages of an allgather in which every member receives the data of up to `radix - 1` other members in each round.
@@ -184,6 +233,13 @@ fn rounds_left(count: u32, known: u32, radix: u32) -> u32 {
     count.div_ceil(known.max(1)).max(2).saturating_sub(1).ilog(radix.max(2)) + 1
 }
 
-fn doubling() -> Expression {
-    Expression::Plain(Plain::RecursiveDoubling)
+/// Returns the allgather whose reverse is a reduce_scatter: growing distances become shrinking ones.
+fn reverse(scatter: &Expression) -> &Expression {
+    const DOUBLING: &Expression = &Expression::Plain(Plain::RecursiveDoubling);
+    const HALVING: &Expression = &Expression::Plain(Plain::RecursiveHalving);
+    match scatter {
+        Expression::Plain(Plain::RecursiveDoubling) => HALVING,
+        Expression::Plain(Plain::RecursiveHalving) => DOUBLING,
+        other => other,
+    }
 }

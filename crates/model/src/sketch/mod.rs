@@ -74,6 +74,9 @@ struct Stage {
     messages: f64,
     /// Size of each message in bytes.
     bytes: f64,
+    /// Size in bytes of a message that another rank of the node sends to another node during the stage; 0 if there is none. The stage lasts at
+    /// least as long as the transfer of this message.
+    beside: f64,
     work: Bytes,
     meetings: f64,
     waits: f64,
@@ -95,6 +98,7 @@ const NOTHING: Stage = Stage {
     reach: LinkClass::Network,
     messages: 0.0,
     bytes: 0.0,
+    beside: 0.0,
     work: Bytes { copied: 0.0, shared: 0.0, read: 0.0, asked: 0.0, reduced: 0.0 },
     meetings: 0.0,
     waits: 0.0,
@@ -139,12 +143,16 @@ impl Stage {
             let protocol = machine.link(self.reach).protocol(bytes);
             let mut share = 0.0;
             if self.reach == LinkClass::Network {
-                let node = machine.injection_rate(bytes).map_or(0.0, |rate| f64::from(self.senders) / rate);
-                share = self.bytes * node.max(costs.rate.map_or(0.0, |rate| 1.0 / rate));
+                let node = f64::from(self.senders) / machine.node_rate(bytes);
+                share = self.bytes * node.max(1.0 / machine.rank_rate(bytes));
             }
             let started = (self.messages - 1.0) * machine.gap(self.reach);
             let longest = started + self.bytes * protocol.per_byte;
             wire = protocol.latency + longest.max(self.messages * share) + 4.0 * costs.overhead * self.messages;
+        }
+        if self.beside > 0.0 {
+            let bytes = self.beside as u64;
+            wire = wire.max(self.beside / machine.node_rate(bytes).min(machine.rank_rate(bytes)));
         }
         let whole = |part: f64| part as u64;
         let Bytes { copied, shared, read, asked, reduced } = self.work;
@@ -195,7 +203,7 @@ impl Sketch {
 fn stages(collective: Collective, expression: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
     match expression {
         // A reduce_scatter of pieces of the vector, then an allgather of the reduced pieces.
-        Expression::ReduceScatterAllgather(of) if collective == Collective::Allreduce => {
+        Expression::ReduceScatterAllgather(of) if collective == Collective::Allreduce && of.groups_regions() => {
             let piece = bytes / f64::from(shape.ranks());
             let mut scatter = stages(Collective::ReduceScatter, of, shape, piece)?;
             scatter.extend(stages(Collective::Allgather, of, shape, piece)?);
@@ -233,7 +241,9 @@ mod tests {
             "bruck(2)",
             "bruck(4)",
             "ring",
+            "neighbor-exchange",
             "recursive-doubling",
+            "recursive-halving",
             "spread-out",
             "locality(node)",
             "locality(node, ports=4)",
@@ -253,6 +263,7 @@ mod tests {
                 &[
                     "recursive-doubling",
                     "rabenseifner",
+                    "rsag(recursive-doubling)",
                     "ring",
                     "locality(node)",
                     "locality(node, ports=4)",
@@ -275,8 +286,10 @@ mod tests {
                 Collective::Alltoall,
                 &[
                     "spread-out",
+                    "spread-out(window=4)",
                     "pairwise",
                     "bruck(2)",
+                    "modified-bruck(2)",
                     "locality(node)",
                     "leader(node, between=spread-out)",
                     "leader(node, between=spread-out, leaders=2)",
