@@ -16,6 +16,8 @@ use crate::knowledge::{Origin, Vendor};
 const PARTS: [u32; 2] = [4, 16];
 /// Number of messages that a rank sends at once if it exchanges data with several nodes.
 const PORTS: u32 = 4;
+/// Number of concurrent messages of a rank that a prediction is trusted for if they were not measured together.
+const AT_ONCE: u32 = 8;
 
 fn plain(plain: Plain) -> Expression {
     Expression::Plain(plain)
@@ -35,6 +37,18 @@ fn lanes(between: Expression) -> Expression {
 
 fn rsag(of: Expression) -> Expression {
     Expression::ReduceScatterAllgather(Box::new(of))
+}
+
+/// Returns the allreduces by recursive halving and doubling: with the nearest partners first, and with the most distant ones first.
+fn halvings() -> [Expression; 2] {
+    [plain(Plain::Rabenseifner), rsag(plain(Plain::RecursiveDoubling))]
+}
+
+/// Returns the alltoalls among `members` ranks in which every rank sends its blocks directly to their destinations: to all at once, to
+/// some at once, or to one after the other.
+fn spread_outs(members: u32) -> Vec<Expression> {
+    let some = (members - 1 > AT_ONCE).then_some(Expression::SpreadOut { window: AT_ONCE });
+    [Some(plain(Plain::SpreadOut)), some, Some(plain(Plain::Pairwise))].into_iter().flatten().collect()
 }
 
 /// Returns the candidate radices for Bruck's algorithm among `members` ranks: 2, and ⌈√members⌉ if that is larger.
@@ -68,7 +82,7 @@ pub(crate) fn native_models(collective: Collective, shape: Shape, vendor: Vendor
         Collective::ReduceScatter => {
             let halving = if even { plain(Plain::RecursiveHalving) } else { bruck };
             // Open MPI's `MPI_Reduce_scatter_block` has no ring, and the algorithm that it uses above 512 KiB is even slower.
-            let ring = (vendor != Vendor::OpenMpi).then_some(plain(Plain::Ring));
+            let ring = (!matches!(vendor, Vendor::OpenMpi4 | Vendor::OpenMpi)).then_some(plain(Plain::Ring));
             [halving].into_iter().chain(ring).collect()
         }
         Collective::Allreduce => {
@@ -104,11 +118,14 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
             Collective::Allgather | Collective::ReduceScatter => gathers(nodes),
             Collective::Allreduce => {
                 let mut all = vec![plain(Plain::RecursiveDoubling), plain(Plain::SpreadOut)];
+                all.extend(halvings());
                 all.extend(gathers(nodes).into_iter().map(rsag));
                 all
             }
             Collective::Alltoall => {
-                vec![plain(Plain::SpreadOut), plain(Plain::Pairwise), Expression::Bruck(2)]
+                let mut all = spread_outs(nodes);
+                all.push(Expression::Bruck(2));
+                all
             }
         };
     }
@@ -122,6 +139,10 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
             near.extend(gathers(nodes).into_iter().map(lanes));
             near.extend([plain(Plain::SpreadOut), Expression::Bruck(2)].map(|between| leader(between, 1)));
             near.extend(pipelines(lanes(plain(Plain::Ring))));
+            // With the nearest partners first, the longest messages of a reduce_scatter stay on a node.
+            if collective == Collective::ReduceScatter && shape.ranks().is_power_of_two() {
+                near.push(plain(Plain::RecursiveDoubling));
+            }
         }
         Collective::Allreduce => {
             let scattered: Vec<Expression> = near.iter().cloned().map(rsag).collect();
@@ -130,6 +151,8 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
             near.extend(short.iter().cloned().map(|between| leader(between, 1)));
             near.extend(short.into_iter().map(lanes));
             near.extend(gathers(nodes).into_iter().map(|of| lanes(rsag(of))));
+            near.extend(halvings().map(lanes));
+            near.push(plain(Plain::Rabenseifner));
             near.extend(pipelines(lanes(plain(Plain::Ring))));
         }
         Collective::Alltoall => {
@@ -137,8 +160,8 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
             if shape.on_node >= 4 {
                 near.push(leader(plain(Plain::SpreadOut), 2));
             }
-            near.extend([plain(Plain::SpreadOut), plain(Plain::Pairwise)].map(lanes));
-            near.extend([plain(Plain::SpreadOut), plain(Plain::Pairwise)]);
+            near.extend(spread_outs(nodes).into_iter().map(lanes));
+            near.extend(spread_outs(shape.ranks()));
         }
     }
     near
@@ -171,7 +194,6 @@ pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
 /// a time, so the cost of many concurrent messages of a rank is unknown. Without any measurement, predictions for pipelines and for one
 /// rank per node are not trusted either.
 pub(crate) fn depends_on_unmeasured(expression: &Expression, shape: Shape, origin: Origin) -> bool {
-    const AT_ONCE: u32 = 8;
     let many = |between: &Expression, others: u32| match between {
         Expression::Plain(Plain::SpreadOut) => others > AT_ONCE,
         Expression::Bruck(radix) => *radix > AT_ONCE,

@@ -12,7 +12,9 @@ use crate::name::Name;
 /// Vendor of the MPI whose own functions are the alternative to the library's algorithms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Vendor {
-    /// Open MPI.
+    /// Open MPI up to version 4, whose collectives are not node-aware by default.
+    OpenMpi4,
+    /// Open MPI from version 5 on.
     OpenMpi,
     /// MPICH.
     Mpich,
@@ -23,8 +25,9 @@ pub enum Vendor {
 impl Vendor {
     /// Returns the vendor of an MPI from its library version string.
     pub fn of(version: &str) -> Vendor {
-        if version.starts_with("Open MPI") {
-            Vendor::OpenMpi
+        if let Some(number) = version.strip_prefix("Open MPI") {
+            let major = number.trim_start_matches([' ', 'v']).split('.').next().and_then(|major| major.parse().ok());
+            if major.is_some_and(|major: u32| major < 5) { Vendor::OpenMpi4 } else { Vendor::OpenMpi }
         } else if version.starts_with("MPICH") {
             Vendor::Mpich
         } else {
@@ -41,7 +44,7 @@ impl Vendor {
     /// Returns the default machine model for the vendor as TOML, used where nothing was measured.
     fn default_profile(self) -> &'static str {
         match self {
-            Vendor::OpenMpi => include_str!("../machines/open-mpi.toml"),
+            Vendor::OpenMpi4 | Vendor::OpenMpi => include_str!("../machines/open-mpi.toml"),
             Vendor::Mpich => include_str!("../machines/mpich.toml"),
             Vendor::Other => include_str!("../machines/other.toml"),
         }
@@ -242,7 +245,18 @@ mod tests {
 
     #[test]
     fn nominal_machines_can_be_read() {
-        for vendor in [Vendor::OpenMpi, Vendor::Mpich, Vendor::Other] {
+        for (version, vendor) in [
+            ("Open MPI v4.1.4, package: Debian", Vendor::OpenMpi4),
+            ("Open MPI 4.1.4", Vendor::OpenMpi4),
+            ("Open MPI v5.0.11", Vendor::OpenMpi),
+            ("Open MPI 10.0", Vendor::OpenMpi),
+            ("Open MPI", Vendor::OpenMpi),
+            ("MPICH Version:\t5.0.2", Vendor::Mpich),
+            ("Intel(R) MPI Library", Vendor::Other),
+        ] {
+            assert_eq!(Vendor::of(version), vendor, "{version}");
+        }
+        for vendor in [Vendor::OpenMpi4, Vendor::OpenMpi, Vendor::Mpich, Vendor::Other] {
             assert!(Knowledge::defaults(vendor).reproducible.machine.name.starts_with("nominal-"));
         }
     }

@@ -4,8 +4,10 @@
 //!
 //! All ranks make the calls on a communicator in the same order, so each rank counts them for itself. Trials begin at about calls 256,
 //! 1024, 4096 and so on. In a trial the candidates handle calls of one size in turn. Each call starts after a barrier, and each rank
-//! measures its time. After the last timing, the ranks exchange the times, so that all of them decide by the time of the slowest rank. An
-//! algorithm that is 5 % slower in two consecutive trials is replaced.
+//! measures its time. A trial takes `TIMINGS_PER_CANDIDATE` calls of each candidate. If the calls are short and the candidates too similar,
+//! it goes on with as many timings of `CALLS_PER_TIMING` consecutive calls. After the last timing, the ranks exchange the times, so that all
+//! of them decide by the time of the slowest rank. An algorithm that is 5 % slower in two consecutive trials is replaced. The page
+//! docs/theory/selection.md states these numbers.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -32,7 +34,7 @@ const CALLS_PER_TIMING: usize = 8;
 const FASTER: f64 = 1.05;
 const RESOLUTION: f64 = 300.0;
 const FINER_RESOLUTION: f64 = 50.0;
-/// Duration of a call in nanoseconds below which `RESOLUTION` hides a difference by the factor `FASTER`.
+/// Calls shorter than this, in nanoseconds, are too short for single timings: a gain by the factor `FASTER` is less than `RESOLUTION`.
 const SHORT: f64 = RESOLUTION / (FASTER - 1.0);
 /// A candidate slower than the best by this factor is dropped, unless it is the MPI's own function.
 const DROP_FACTOR: f64 = 1.5;

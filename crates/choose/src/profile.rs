@@ -6,7 +6,7 @@
 //! …                                  # the machine, as docs/theory/model.md describes it
 //!
 //! [tune]
-//! version = 1
+//! version = 2
 //! mpi = "Open MPI 5.0.11"
 //!
 //! [[shape]]
@@ -28,7 +28,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use bruckner_algorithms::Expression;
 use bruckner_algorithms::aliases::{Context, current};
+use bruckner_algorithms::expression::Plain;
 use bruckner_model::machine::quoted;
 use bruckner_model::{Machine, Shape};
 use bruckner_schedule::Topology;
@@ -38,8 +40,9 @@ use serde::de::DeserializeOwned;
 use crate::knowledge::{Knowledge, Origin, ShapeResults, Source, TuningResult, Vendor};
 use crate::name::Name;
 
-/// Version of the profile format that this library reads and writes.
-pub const VERSION: u32 = 1;
+/// Version of the profile format that this library writes. It also reads version 1, without results that name an algorithm whose meaning
+/// has changed since.
+pub const VERSION: u32 = 2;
 
 /// Maximum length of a profile in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -166,20 +169,21 @@ fn bytes(bytes: u64) -> Result<u64, String> {
 /// An entry that has a line of its own in a list of the profile.
 trait ListEntry: Sized {
     type Line: DeserializeOwned;
-    fn of(line: Self::Line) -> Result<Self, String>;
+    /// Makes the entry from its line in a profile of this version.
+    fn of(line: Self::Line, version: u32) -> Result<Self, String>;
     /// Returns the collective and message size of the entry. A list has at most one entry for each such pair.
     fn case(&self) -> (Name, u64);
     fn write(&self) -> String;
 
     /// Parses numbered lines. Lines that cannot be parsed are added to `dropped`.
-    fn read(lines: &[(usize, &str)], dropped: &mut Vec<InvalidLine>) -> Vec<Self> {
+    fn read(lines: &[(usize, &str)], version: u32, dropped: &mut Vec<InvalidLine>) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for &(line, text) in lines {
             let text = text.strip_suffix(',').unwrap_or(text);
             let read = toml::from_str::<BTreeMap<String, Self::Line>>(&format!("line = {text}"))
                 .map_err(|error| error.message().to_owned())
                 .and_then(|mut one| match (one.remove("line"), one.is_empty()) {
-                    (Some(line), true) => Self::of(line),
+                    (Some(line), true) => Self::of(line, version),
                     _ => Err("expected exactly one entry in the line".to_owned()),
                 })
                 .and_then(|new| match all.iter().any(|other| other.case() == new.case()) {
@@ -198,14 +202,21 @@ trait ListEntry: Sized {
 impl ListEntry for TuningResult {
     type Line = Line;
 
-    fn of(line: Line) -> Result<TuningResult, String> {
+    fn of(line: Line, version: u32) -> Result<TuningResult, String> {
         if !positive(line.native) {
             return Err(format!("native time {} is not a positive number of seconds", line.native));
         }
+        let name = collective(&line.collective)?;
+        let expression = line.winner.parse().map_err(|why| format!("`{}`: {why}", line.winner))?;
+        if is_void(name, &expression, version) {
+            return Err(format!(
+                "`{expression}` meant another order of messages before version 2 of profiles: run `bruckner tune` again"
+            ));
+        }
         Ok(TuningResult {
-            name: collective(&line.collective)?,
+            name,
             bytes: bytes(line.bytes)?,
-            expression: line.winner.parse().map_err(|why| format!("`{}`: {why}", line.winner))?,
+            expression,
             native_seconds: line.native,
             ratio: line.ratio,
             interval: interval(line.ratio, [line.low, line.high])?,
@@ -230,7 +241,7 @@ impl ListEntry for TuningResult {
 impl ListEntry for NativeSetting {
     type Line = SettingLine;
 
-    fn of(line: SettingLine) -> Result<NativeSetting, String> {
+    fn of(line: SettingLine, _version: u32) -> Result<NativeSetting, String> {
         Ok(NativeSetting {
             name: collective(&line.collective)?,
             bytes: bytes(line.bytes)?,
@@ -251,6 +262,15 @@ impl ListEntry for NativeSetting {
             "collective = \"{name}\", bytes = {bytes}, setting = {setting}, ratio = {ratio}, low = {low}, high = {high}"
         )
     }
+}
+
+/// Whether a result in a profile of this version is void, because the algorithm that it names has another meaning now. Before version 2,
+/// `rabenseifner` and, in a reduce_scatter, `recursive-doubling` exchanged data with the most distant partner first.
+fn is_void(name: Name, expression: &Expression, version: u32) -> bool {
+    let doubling_changed = matches!(name, Name::ReduceScatter | Name::Reduce);
+    version < 2
+        && (expression.mentions(Plain::Rabenseifner)
+            || doubling_changed && expression.mentions(Plain::RecursiveDoubling))
 }
 
 /// Keys of the lists in which each entry has a line of its own.
@@ -358,9 +378,9 @@ impl Profile {
         let missing = || whole("the section [tune] is missing: make a profile with `bruckner tune`".to_owned());
         let made = table.remove("tune").ok_or_else(missing)?;
         let made: Provenance = made.try_into().map_err(|error| whole(format!("[tune]: {}", error.message())))?;
-        if made.version != VERSION {
+        if !(1..=VERSION).contains(&made.version) {
             return Err(whole(format!(
-                "the profile has format version {}, but this library reads version {VERSION}: make a new one with `bruckner tune`",
+                "the profile has format version {}, but this library reads versions 1 to {VERSION}: make a new one with `bruckner tune`",
                 made.version
             )));
         }
@@ -372,16 +392,23 @@ impl Profile {
         let mut tuned = Vec::new();
         for ResultsTable { topology, results } in shapes {
             if let Some(shape) = shape_or_drop(&topology, list(results), &mut dropped) {
-                tuned.push(ShapeResults { shape, results: TuningResult::read(list(results), &mut dropped) });
+                tuned.push(ShapeResults {
+                    shape,
+                    results: TuningResult::read(list(results), made.version, &mut dropped),
+                });
             }
         }
         let mut natives = Vec::new();
         for SettingsTable { topology, settings } in native {
             if let Some(shape) = shape_or_drop(&topology, list(settings), &mut dropped) {
-                natives.push(NativeSettings { shape, settings: NativeSetting::read(list(settings), &mut dropped) });
+                natives.push(NativeSettings {
+                    shape,
+                    settings: NativeSetting::read(list(settings), made.version, &mut dropped),
+                });
             }
         }
-        Ok((Profile { machine, provenance: made, results: tuned, natives }, dropped))
+        let provenance = Provenance { version: VERSION, ..made };
+        Ok((Profile { machine, provenance, results: tuned, natives }, dropped))
     }
 
     /// Returns the profile as TOML.
@@ -513,14 +540,33 @@ mod tests {
         }
     }
 
+    /// Results that name an algorithm by its meaning in version 1 are dropped from a profile of this version only.
+    #[test]
+    fn algorithms_with_a_new_meaning_are_dropped() {
+        let text = profile().write().replace("8(-7 7)", "rsag(recursive-doubling)");
+        let read = |version: &str, winner: &str| {
+            let text = text.replace("rsag(recursive-doubling)", winner).replace("version = 2", version);
+            let (read, dropped) = Profile::read(&text).unwrap();
+            assert_eq!(read.provenance.version, VERSION);
+            dropped.into_iter().map(|dropped| dropped.why).collect::<Vec<_>>()
+        };
+        assert_eq!(read("version = 1", "rsag(recursive-doubling)"), [] as [String; 0]);
+        assert_eq!(read("version = 2", "rabenseifner"), [] as [String; 0]);
+        let void = "`lanes(node, between=rabenseifner)` meant another order of messages before version 2 of profiles: \
+                    run `bruckner tune` again";
+        assert_eq!(read("version = 1", "rabenseifner"), [void, void]);
+        let doubling: Expression = "recursive-doubling".parse().unwrap();
+        assert!(is_void(Name::Reduce, &doubling, 1) && !is_void(Name::Allreduce, &doubling, 1));
+    }
+
     #[test]
     fn what_is_wrong_elsewhere_is_told_with_its_line() {
         let text = profile().write();
         let wrong = |from: &str, to: &str| Profile::read(&text.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(wrong("[tune]", "[tuna]").contains("[tune] is missing"));
         assert_eq!(
-            wrong("version = 1", "version = 2"),
-            "the profile has format version 2, but this library reads version 1: make a new one with `bruckner tune`"
+            wrong("version = 2", "version = 3"),
+            "the profile has format version 3, but this library reads versions 1 to 2: make a new one with `bruckner tune`"
         );
         assert!(wrong("[network]", "[network").starts_with("line 4: "));
         assert!(wrong("\n]\n\n[[shape]]", "\n\n[[shape]]").contains("the preceding list has no closing `]`"));

@@ -8,10 +8,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Task, TaskPlan, plan};
-use bruckner_choose::{Ability, DecisionTables, Knowledge, Name, Profile, Question, Ranked, Reason, Vendor, choose};
+use bruckner_choose::{
+    Ability, DecisionTables, Knowledge, Name, NativeAlgorithm, Profile, Question, Ranked, Reason, Vendor, choose,
+    native_algorithm,
+};
 use bruckner_config::LocalConfig;
 use bruckner_measure::time_text;
-use bruckner_model::{program_steps, steps_of};
+use bruckner_model::{Shape, program_steps, steps_of};
 use bruckner_render::ti;
 use bruckner_schedule::{Problem, Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
@@ -75,7 +78,9 @@ enum Format {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum MpiVendor {
-    /// Open MPI
+    /// Open MPI up to version 4
+    Openmpi4,
+    /// Open MPI from version 5 on
     Openmpi,
     /// MPICH
     Mpich,
@@ -86,6 +91,7 @@ enum MpiVendor {
 impl MpiVendor {
     fn vendor(self) -> Vendor {
         match self {
+            MpiVendor::Openmpi4 => Vendor::OpenMpi4,
             MpiVendor::Openmpi => Vendor::OpenMpi,
             MpiVendor::Mpich => Vendor::Mpich,
             MpiVendor::Other => Vendor::Other,
@@ -158,11 +164,13 @@ impl Explain {
                 profile.map_or_else(|| Knowledge::defaults(Vendor::Other), knowledge_of)
             }
         };
+        let vendor = known.vendor;
         let tables =
             DecisionTables::new(Arc::new(self.topology.clone()), Arc::new(known), here.policy, Ability::default());
         let choices = choose(&tables.kind(&question), &tables, &here.rules);
         let ranking = Ranking::of(&tables, &question);
-        let mut text = ranking.as_ref().map_or(String::new(), Ranking::comments);
+        let native = native_algorithm(vendor, task.collective, Shape::of(&self.topology), question.bytes());
+        let mut text = ranking.as_ref().map_or(String::new(), |ranking| ranking.comments(native.as_ref()));
         let (mut tried, mut handled) = (Vec::new(), None);
         for choice in &choices {
             let left = choice.expression.runs_in_mpi();
@@ -191,7 +199,12 @@ impl Explain {
                 let shown = |(expression, plan): (Expression, TaskPlan)| {
                     Ok::<_, anyhow::Error>(json::json(&expression, &plan, &self.shown(&plan)?))
                 };
+                let native = native.map(|native| {
+                    let like = native.like.map(|like| like.to_string());
+                    json!({ "name": native.name, "source": native.place.to_string(), "like": like })
+                });
                 let document = json!({
+                    "native": native,
                     "candidates": ranking.as_ref().map(Ranking::json),
                     "choices": tried,
                     "plan": handled.map(shown).transpose()?,
@@ -339,7 +352,7 @@ impl Ranking {
         Some(Ranking { rows, is_measured: result.is_some() })
     }
 
-    fn comments(&self) -> String {
+    fn comments(&self, native: Option<&NativeAlgorithm>) -> String {
         let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
         let line = |name: &str, predicted: &str, measured: &str| {
             let line = format!("; {name:<width$} {predicted:>12} {measured:>12}");
@@ -348,6 +361,10 @@ impl Ranking {
         let mut text = line("algorithm", "predicted", if self.is_measured { "measured" } else { "" });
         for (name, predicted, measured) in &self.rows {
             text += &line(name, &time_text(*predicted), &measured.map(time_text).unwrap_or_default());
+        }
+        if let Some(NativeAlgorithm { name, place, like }) = native {
+            let like = like.as_ref().map(|like| format!(", like {like}")).unwrap_or_default();
+            text += &format!("; the MPI's own function: {name}{like} ({place})\n");
         }
         text + ";\n"
     }

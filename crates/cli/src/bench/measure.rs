@@ -57,7 +57,7 @@ struct Calls {
     together: usize,
 }
 
-/// State of this rank for measurements on a communicator.
+/// The ranks of a communicator that measure together, as one of them sees them.
 pub(crate) struct Ranks {
     mpi: &'static Mpi,
     world: Communicator,

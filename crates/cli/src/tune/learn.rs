@@ -12,7 +12,7 @@ use bruckner_schedule::Topology;
 use super::{rounded, row, write_profile};
 use crate::explain::read_profile;
 
-/// Largest ratio of two algorithms' times at which the faster one wins; above it, there is no difference.
+/// An algorithm is faster than another only if its time is at most this fraction of the other's.
 const MAX_RATIO: f64 = 0.95;
 /// Resolution of the times in a report, in seconds.
 const RESOLUTION: f64 = 300e-9;

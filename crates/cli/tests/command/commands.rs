@@ -92,7 +92,7 @@ fn explain_says_what_would_run_and_why() {
         let output = bruckner(&[&["explain"], args].concat());
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         let said = text(&output.stdout);
-        // The output is a table of all algorithms, an empty comment line, and the choice.
+        // The output is a table of all algorithms, what the MPI's own function does if that is known, an empty comment line, and the choice.
         assert!(said.starts_with("; algorithm "), "{said}");
         let choice = said.lines().skip_while(|line| *line != ";").nth(1);
         choice.unwrap_or_default().to_owned()
@@ -101,6 +101,10 @@ fn explain_says_what_would_run_and_why() {
     assert!(near.starts_with("; locality(node): ") && near.contains("predicted from the default machine model"));
     let node = chosen(&["allgather", "--topology", "1x4", "--bytes", "8192", "--mpi", "mpich"]);
     assert!(node.starts_with("; shm: "), "{node}");
+    let native =
+        bruckner(&["explain", "alltoall", "--topology", "64x16", "--bytes", "4096", "--mpi", "mpich", "--rank", "0"]);
+    let line = "; the MPI's own function: scattered, like spread-out(window=32) (maint/tuning/coll/mpir/generic.json:459)\n;\n";
+    assert!(text(&native.stdout).contains(line), "{}", text(&native.stdout));
     let long = chosen(&["allgather", "--topology", "1x4", "--bytes", "16777216", "--mpi", "openmpi"]);
     assert!(
         long.starts_with("; native: no algorithm is predicted to be at least 1.4x faster than the MPI; "),

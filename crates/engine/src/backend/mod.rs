@@ -167,7 +167,7 @@ pub trait Datatypes {
     /// Returns the operation that a handle means, if reduction kernels support it.
     fn operation(&self, op: Handle) -> Option<Operation>;
 
-    /// Whether a datatype is built in, so that its handle always means this type, and is dense or a pair type.
+    /// Whether a datatype is predefined and either dense or a pair type. The handle of a predefined datatype always means the same type.
     fn is_built_in(&self, datatype: Handle) -> bool;
 
     /// Whether an operation is defined for a built-in datatype that reduction kernels do not support.

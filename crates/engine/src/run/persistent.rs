@@ -125,8 +125,8 @@ impl<B: Backend> Persistent<B> {
         }))
     }
 
-    /// Makes the operation post its messages with new requests in each execution, because only such requests can be freed inside MPI's
-    /// progress.
+    /// Makes each execution post its messages with `MPI_Isend` and `MPI_Irecv`. Persistent requests would gain nothing: the test inside
+    /// MPI's progress frees complete requests of either kind.
     pub(crate) fn post_anew(&mut self) {
         let operation = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         operation.body.get_mut().post_anew();

@@ -80,7 +80,7 @@ pub(crate) fn profile(topology: &str, collective: &str, results: &[(u32, &str)])
     let results: String = results.iter().map(result).collect();
     let machine = "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
     let text = format!(
-        "{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"{topology}\"\nraces = [\n{results}]\n"
+        "{machine}[tune]\nversion = 2\nmpi = \"threads\"\n[[shape]]\ntopology = \"{topology}\"\nraces = [\n{results}]\n"
     );
     ProfileFile::Found { path: "p.toml".into(), text }
 }

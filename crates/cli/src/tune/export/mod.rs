@@ -28,7 +28,7 @@ impl Format {
     /// Returns the format for an MPI, by its name.
     pub(super) fn of(mpi: &str) -> Option<Format> {
         match Vendor::of(mpi) {
-            Vendor::OpenMpi => Some(Format::OpenMpi),
+            Vendor::OpenMpi4 | Vendor::OpenMpi => Some(Format::OpenMpi),
             Vendor::Mpich => Some(Format::Mpich),
             Vendor::Other => mpi.starts_with("Intel").then_some(Format::Intel),
         }

@@ -20,7 +20,7 @@ struct CollectiveRules {
     id: u32,
     /// Name in HAN's rule file; `None` if HAN does not implement the collective.
     han: Option<&'static str>,
-    /// Whether `tuned` counts the bytes of all ranks together.
+    /// Whether the message size in the rules of `tuned` is that of one block times the number of ranks; otherwise it is that of the message.
     all: bool,
     algorithms: &'static [(&'static str, u32)],
 }
