@@ -1,5 +1,5 @@
 // SimGrid platform: nodes with ranks, latency and rate within a node and between nodes, and a limit on the rate at which a node
-// sends. A message between nodes also crosses the links within nodes, so their latency is subtracted from that of the wire.
+// sends, and on that at which it receives. A message between nodes also crosses the links within nodes, so their latency is subtracted from that of the wire.
 #include <cstdlib>
 #include <simgrid/s4u.hpp>
 #include <string>
@@ -38,15 +38,13 @@ void load_platform(const sg::Engine &) {
     zone->add_route(router, nullptr, nullptr, nullptr, {}, false);
     zone->add_route(nullptr, router, nullptr, nullptr, {}, false);
     zone->seal();
-    std::vector<sg::LinkInRoute> out{own(root, name + "-out", far_rate, (far - near) / 2)};
-    if (limit > 0) {
-      sg::Link *shared = root->create_link(name + "-limit", limit);
+    const auto direction = [&](const std::string &which) {
+      sg::Link *shared = root->create_link(name + which + "-limit", limit);
       shared->set_latency(0)->set_sharing_policy(sg::Link::SharingPolicy::SHARED)->seal();
-      out.emplace_back(shared);
-    }
-    root->add_route(zone->get_netpoint(), nullptr, router, nullptr, out, false);
-    root->add_route(nullptr, zone->get_netpoint(), nullptr, router, {own(root, name + "-in", far_rate, (far - near) / 2)},
-                    false);
+      return std::vector<sg::LinkInRoute>{own(root, name + which, far_rate, (far - near) / 2), sg::LinkInRoute(shared)};
+    };
+    root->add_route(zone->get_netpoint(), nullptr, router, nullptr, direction("-out"), false);
+    root->add_route(nullptr, zone->get_netpoint(), nullptr, router, direction("-in"), false);
   }
   root->seal();
 }

@@ -180,7 +180,7 @@ pub(crate) fn geometric_mean(of: &[f64]) -> f64 {
     (of.iter().map(|value| value.ln()).sum::<f64>() / of.len() as f64).exp()
 }
 
-/// Measures the claims and prints the results; returns an error if a claim is not kept.
+/// Measures the speedups that the documentation states, and prints them. Returns an error if one is lower than stated.
 pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
     let runs = runs();
     measure(&runs, launches, seconds, again)?;

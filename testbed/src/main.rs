@@ -13,6 +13,7 @@ mod listing;
 mod matrix;
 mod measure;
 mod mpis;
+mod natives;
 mod papers;
 mod paths;
 mod peers;
@@ -87,6 +88,18 @@ enum Ask {
         /// Compares both with docs/theory/scale.md instead.
         #[arg(long)]
         check: bool,
+    },
+    /// Compares the MPIs' own functions on emulated nodes with the algorithms that they are taken to use. Needs root privileges.
+    Natives {
+        /// Number of launches of each case.
+        #[arg(long, default_value_t = 3)]
+        launches: u32,
+        /// Maximum time for each case of a launch, in seconds.
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// Measures again what an earlier run has measured.
+        #[arg(long)]
+        again: bool,
     },
     /// Compares times of collectives on emulated nodes with what the model predicts from messages between two ranks. Needs root privileges.
     Predict {
@@ -298,6 +311,7 @@ fn ask() -> Result<()> {
         Ask::Referee { ranks } => referee::run(&ranks),
         Ask::Papers { check } => papers::run(check),
         Ask::Scale { check } => scale::run(check),
+        Ask::Natives { launches, seconds, again } => natives::run(launches, seconds, again),
         Ask::Predict { launches, seconds, again } => predict::run(launches, seconds, again),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::CURRENT), launches),
         Ask::Roots { mpis } => speed::roots(some(&mpis, Mpi::CURRENT)),

@@ -17,19 +17,20 @@ use crate::mpis::{home, root};
 use crate::setup::{self, run_checked};
 
 /// A network to simulate: latency in seconds and seconds per byte within a node (`near`) and between nodes (`far`), and the bytes per
-/// second that a node can send (`limit`). Networks are slow, because SimGrid rounds times to nanoseconds.
+/// second that a node can send, and receive (`limit`). Networks are slow, because SimGrid rounds times to nanoseconds.
 #[derive(Clone, Copy)]
 struct Network {
     name: &'static str,
     per_node: u32,
     near: (f64, f64),
     far: (f64, f64),
-    limit: Option<f64>,
+    limit: f64,
 }
 
+/// In the flat network, a node sends and receives at the rate of one message, as in a machine file without a limit.
 const NETWORKS: [Network; 2] = [
-    Network { name: "flat", per_node: 1, near: (1e-3, 1e-6), far: (1e-3, 1e-6), limit: None },
-    Network { name: "nodes of 8", per_node: 8, near: (3e-4, 2e-7), far: (2e-3, 1e-6), limit: Some(2.5e6) },
+    Network { name: "flat", per_node: 1, near: (1e-3, 1e-6), far: (1e-3, 1e-6), limit: 1e6 },
+    Network { name: "nodes of 8", per_node: 8, near: (3e-4, 2e-7), far: (2e-3, 1e-6), limit: 2.5e6 },
 ];
 
 /// Bytes that SimGrid adds to each message: at 1 MB/s, an empty message takes 16 µs more than the latency.
@@ -65,8 +66,14 @@ impl Network {
             network: wire(self.far),
             node: None,
             socket: Some(wire(self.near)),
-            injection: self.limit.map(|rate| Injection { rate, source: String::new() }),
-            rank: Costs { share: Some(0.0), flag: Some(0.0), ..Costs::default() },
+            injection: (self.per_node > 1).then(|| Injection { rate: self.limit, source: String::new() }),
+            // SimGrid's star of links cannot limit what one rank exchanges with other nodes.
+            rank: Costs {
+                rate: (self.per_node > 1).then_some(1e15),
+                share: Some(0.0),
+                flag: Some(0.0),
+                ..Costs::default()
+            },
         }
     }
 }
@@ -154,7 +161,7 @@ impl Referee {
             .env("NEAR_RATE", number(1.0 / network.near.1))
             .env("FAR_LATENCY", number(network.far.0))
             .env("FAR_RATE", number(1.0 / network.far.1))
-            .env("LIMIT", number(network.limit.unwrap_or(0.0)));
+            .env("LIMIT", number(network.limit));
         run.args(["-no-privatize", "-np", &ranks.to_string(), "-platform"]).arg(&self.platform);
         run.arg("-hostfile").arg(&self.hosts);
         run.args(PLAIN.map(|option| format!("--cfg={option}")));

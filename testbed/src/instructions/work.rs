@@ -26,7 +26,7 @@ const ALGORITHMS: [(Collective, &str); 6] = [
     (Alltoall, "bruck(2)"),
 ];
 
-/// Topologies for which a rank plans, compiles and binds.
+/// Topologies on which the algorithms are planned, compiled and bound, each for one rank.
 const TOPOLOGIES: [&str; 3] = ["64x128", "10000x128", "65536x16"];
 
 /// Number of calls before the counted one, which takes the fast path.
@@ -78,7 +78,7 @@ fn count_again<R>(name: &str, mut work: impl FnMut(u64) -> R) -> R {
     })
 }
 
-/// Counts the instructions of work as one figure.
+/// Prints `name`, then runs `work`. Valgrind counts its instructions as one result.
 fn count<R>(name: &str, work: impl FnOnce() -> R) -> R {
     println!("{name}");
     let result = counted_by_valgrind(work);

@@ -25,7 +25,7 @@ fn equations(machine: &Machine, bytes: u64) -> [f64; 3] {
     let gamma = machine.rank.reduce;
     let local = near.latency + near.per_byte * s;
     let alone = far.latency + far.per_byte * s;
-    let all_send = far.latency + s * far.per_byte.max(machine.injection_rate(bytes).map_or(0.0, |rate| ppn / rate));
+    let all_send = far.latency + s * far.per_byte.max(ppn / machine.node_rate(bytes));
     let (ranks, log_nodes) = (n * ppn, n.ln() / ppn.ln());
     [
         local * ppn.log2() + all_send * n.log2() + gamma * s * ranks.log2(),

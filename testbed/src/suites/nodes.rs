@@ -63,7 +63,7 @@ fn watched(table: &mut Table) -> Result<()> {
 fn natives(mpi: &str, topology: &str, found: &[(&str, &[&str])]) -> String {
     let mut text = format!(
         "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{{ latency = 1e-6, per_byte = 1e-9 }}]\n\
-         [tune]\nversion = 1\nmpi = \"{mpi}\"\n[[native]]\ntopology = \"{topology}\"\nsettings = [\n"
+         [tune]\nversion = 2\nmpi = \"{mpi}\"\n[[native]]\ntopology = \"{topology}\"\nsettings = [\n"
     );
     for (collective, settings) in found {
         for (power, setting) in (3..).zip(*settings) {
