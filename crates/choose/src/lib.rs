@@ -48,7 +48,7 @@ pub use guidelines::{Alternative, GuidelineViolation, violations};
 pub use kind::{Kind, Question, SizeClass};
 pub use knowledge::{Knowledge, Origin, ShapeResults, Source, TuningResult, Vendor};
 pub use name::Name;
-pub use natives::{NativeAlgorithm, SourceLine, native_algorithm};
+pub use natives::{NativeAlgorithm, SourceLine, native_algorithm, native_reduce_scatter};
 pub use online::{Assignment, KindId, OnlineTuning, size_class};
 pub use profile::{InvalidLine, MAX_BYTES, NativeSetting, NativeSettings, Profile, Provenance, VERSION};
 pub use reason::{Forecast, MissingProperty, Reason};

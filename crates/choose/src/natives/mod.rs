@@ -56,7 +56,7 @@ fn plain(plain: Plain) -> Expression {
 }
 
 /// Returns what the own function of an MPI does for blocks of `bytes` (in an allreduce, a vector) with a commutative operation; `None` if
-/// this is not public.
+/// this is not public. A reduce_scatter is `MPI_Reduce_scatter_block`.
 pub fn native_algorithm(vendor: Vendor, collective: Collective, shape: Shape, bytes: u64) -> Option<NativeAlgorithm> {
     if shape.ranks() < 2 {
         return None;
@@ -69,9 +69,32 @@ pub fn native_algorithm(vendor: Vendor, collective: Collective, shape: Shape, by
     }
 }
 
+/// Returns what `MPI_Reduce_scatter` with equal blocks of `bytes` does. Only Open MPI has other rules for it than for
+/// `MPI_Reduce_scatter_block`.
+pub fn native_reduce_scatter(vendor: Vendor, shape: Shape, bytes: u64) -> Option<NativeAlgorithm> {
+    match vendor {
+        Vendor::OpenMpi4 | Vendor::OpenMpi if shape.ranks() > 1 => Some(open_mpi::reduce_scatter(shape.ranks(), bytes)),
+        _ => native_algorithm(vendor, Collective::ReduceScatter, shape, bytes),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reduce_scatter_with_counts_has_rules_of_its_own() {
+        let does = |vendor, topology: &str, bytes| {
+            let native = native_reduce_scatter(vendor, Shape::of(&topology.parse().unwrap()), bytes).unwrap();
+            (native.name, native.place.line)
+        };
+        // The rules go by the size of all blocks: 16 blocks of 16 KiB are 262,144 bytes.
+        assert_eq!(does(Vendor::OpenMpi, "4x4", 16383), ("recursive_halving", 874));
+        assert_eq!(does(Vendor::OpenMpi, "4x4", 16384), ("ring", 876));
+        assert_eq!(does(Vendor::OpenMpi4, "64x1", 1 << 20), ("butterfly", 898));
+        assert_eq!(does(Vendor::OpenMpi4, "8192x1", 8), ("butterfly", 954));
+        assert_eq!(does(Vendor::Mpich, "4x4", 8), ("recursive_halving", 320));
+    }
 
     fn does(vendor: Vendor, collective: Collective, topology: &str, bytes: u64) -> (&'static str, String) {
         let native = native_algorithm(vendor, collective, Shape::of(&topology.parse().unwrap()), bytes).unwrap();

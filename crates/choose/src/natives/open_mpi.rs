@@ -111,6 +111,21 @@ const REDUCE_SCATTER_BLOCK: Rules = &[
     (u32::MAX, &[(4, 3, 1066), (16, 1, 1068), (65536, 4, 1070), (262144, 1, 1072), (u64::MAX, 4, 1074)]),
 ];
 
+/// Rules for `MPI_Reduce_scatter` with a commutative operation (lines 824–962); the message size is that of all blocks.
+const REDUCE_SCATTER: Rules = &[
+    (4, &[(65536, 3, 858), (131072, 4, 860), (u64::MAX, 3, 862)]),
+    (8, &[(8, 1, 866), (262144, 2, 868), (u64::MAX, 3, 870)]),
+    (32, &[(262144, 2, 874), (u64::MAX, 3, 876)]),
+    (64, &[(64, 1, 880), (2048, 2, 882), (524288, 4, 884), (u64::MAX, 3, 886)]),
+    (128, &[(256, 1, 890), (512, 2, 892), (2048, 4, 894), (4096, 2, 896), (u64::MAX, 4, 898)]),
+    (256, &[(256, 1, 902), (512, 2, 904), (u64::MAX, 4, 906)]),
+    (512, &[(256, 1, 910), (1024, 2, 912), (u64::MAX, 4, 914)]),
+    (1024, &[(512, 1, 918), (2048, 2, 920), (8192, 4, 922), (16384, 2, 924), (u64::MAX, 4, 926)]),
+    (2048, &[(512, 1, 930), (4096, 2, 932), (16384, 4, 934), (32768, 2, 936), (u64::MAX, 4, 938)]),
+    (4096, &[(512, 1, 942), (4096, 2, 944), (u64::MAX, 4, 946)]),
+    (u32::MAX, &[(1024, 1, 950), (8192, 2, 952), (u64::MAX, 4, 954)]),
+];
+
 /// Rules for alltoall (lines 228–411 of `coll_tuned_decision_fixed.c`); the message size is that of one block.
 const ALLTOALL: Rules = &[
     (
@@ -191,11 +206,33 @@ fn tuned(collective: Collective, ranks: u32, bytes: u64) -> NativeAlgorithm {
         Collective::ReduceScatter => REDUCE_SCATTER_BLOCK,
         Collective::Alltoall => ALLTOALL,
     };
-    let rule = rules.iter().find(|(below, _)| ranks < *below).map_or(rules[rules.len() - 1].1, |(_, rule)| *rule);
-    let &(_, number, line) = rule.iter().find(|(below, ..)| bytes < *below).unwrap_or(&rule[rule.len() - 1]);
+    let (number, line) = rule(rules, ranks, bytes);
     let (name, like) = algorithm(collective, number, ranks, bytes);
-    let place = SourceLine { file: "ompi/mca/coll/tuned/coll_tuned_decision_fixed.c", line: line.into() };
-    NativeAlgorithm { name, place, like }
+    NativeAlgorithm { name, place: decision(line), like }
+}
+
+/// Returns what `MPI_Reduce_scatter` does for blocks of `bytes`.
+pub(super) fn reduce_scatter(ranks: u32, bytes: u64) -> NativeAlgorithm {
+    let (number, line) = rule(REDUCE_SCATTER, ranks, bytes.saturating_mul(ranks.into()));
+    let (name, like) = match number {
+        2 => ("recursive_halving", Some(plain(Plain::RecursiveHalving))),
+        3 => ("ring", Some(plain(Plain::Ring))),
+        4 => ("butterfly", Some(plain(Plain::RecursiveDoubling))),
+        _ => ("non-overlapping: reduce, then scatter", None),
+    };
+    NativeAlgorithm { name, place: decision(line), like }
+}
+
+/// Returns the number of the algorithm that a rule selects, and the rule's line.
+fn rule(rules: Rules, ranks: u32, bytes: u64) -> (u8, u16) {
+    let of_size = rules.iter().find(|(below, _)| ranks < *below).map_or(rules[rules.len() - 1].1, |(_, rule)| *rule);
+    let &(_, number, line) = of_size.iter().find(|(below, ..)| bytes < *below).unwrap_or(&of_size[of_size.len() - 1]);
+    (number, line)
+}
+
+/// Returns a line of the fixed decision.
+fn decision(line: u16) -> SourceLine {
+    SourceLine { file: "ompi/mca/coll/tuned/coll_tuned_decision_fixed.c", line: line.into() }
 }
 
 /// Returns the name of an algorithm, and the algorithm of ours that sends the same messages.
