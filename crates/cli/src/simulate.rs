@@ -121,7 +121,9 @@ impl Simulate {
                 };
                 let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
                 let title = format!("{} on {}, {}: {what}\n", self.collective, self.topology, machine.name);
-                title + &table(&head.collect::<Vec<_>>(), &rows)
+                let error = machine.predictions.as_ref().filter(|_| self.model.is_none());
+                let error = error.map(|error| format!("On this machine, {error}.\n")).unwrap_or_default();
+                title + &table(&head.collect::<Vec<_>>(), &rows) + &error
             }
         };
         print(&text)?;
@@ -145,6 +147,12 @@ impl Simulate {
             "collective": self.collective,
             "topology": self.topology.to_string(),
             "machine": machine.name,
+            "predictions": machine.predictions.as_ref().map(|error| json!({
+                "number": error.number,
+                "within_1_3": error.within_1_3,
+                "within_2": error.within_2,
+                "source": error.source,
+            })),
             "what": what,
             "algorithms": rows,
         });

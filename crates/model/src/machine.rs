@@ -30,6 +30,35 @@ pub struct Machine {
     /// Costs of a rank's own work.
     #[serde(default)]
     pub rank: Costs,
+    /// How near predictions with these parameters are to measured times, if they were compared.
+    pub predictions: Option<Predictions>,
+}
+
+/// How near predictions of a machine are to measured times.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Predictions {
+    /// Number of measured times that were predicted.
+    pub number: u32,
+    /// Part of them that differ from the prediction by at most a factor of 1.3.
+    pub within_1_3: f64,
+    /// Likewise, of 2.
+    pub within_2: f64,
+    /// Origin of the measured times.
+    pub source: String,
+}
+
+impl std::fmt::Display for Predictions {
+    /// Writes, for example, `78 % of 81 predictions are within a factor of 1.3 of measured times, 96 % within 2`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:.0} % of {} predictions are within a factor of 1.3 of measured times, {:.0} % within 2",
+            100.0 * self.within_1_3,
+            self.number,
+            100.0 * self.within_2
+        )
+    }
 }
 
 /// Parameters of the messages of one link class: within a socket, within a node, or between nodes.
@@ -188,6 +217,10 @@ const KNOWN: &[&str] = &[
     include_str!("../machines/eiger.toml"),
     include_str!("../machines/gigabit-ethernet.toml"),
     include_str!("../machines/emulated-cluster.toml"),
+    include_str!("../machines/fugaku.toml"),
+    include_str!("../machines/leonardo.toml"),
+    include_str!("../machines/lumi.toml"),
+    include_str!("../machines/mare-nostrum.toml"),
 ];
 
 impl Machine {
@@ -214,6 +247,11 @@ impl Machine {
         let limits = [machine.injection.as_ref().map(|limit| limit.rate), work.rate];
         if let Some(wrong) = limits.into_iter().flatten().find(|rate| !is_rate(*rate)) {
             fault = Some(format!("{wrong} is not a valid rate: expected at least 1 byte per second"));
+        }
+        if let Some(shares) = &machine.predictions
+            && [shares.within_1_3, shares.within_2].into_iter().any(|share| !(0.0..=1.0).contains(&share))
+        {
+            fault = Some("parts of predictions are not between 0 and 1".to_owned());
         }
         match fault {
             Some(what) => Err(MachineError::Value { machine: machine.name, what }),
@@ -251,6 +289,12 @@ impl Machine {
             lines.push(format!("{name} = {value:e}"));
         }
         lines.push(format!("source = {}\n", quoted(source)));
+        if let Some(Predictions { number, within_1_3, within_2, source }) = &self.predictions {
+            lines.push(format!(
+                "[predictions]\nnumber = {number}\nwithin_1_3 = {within_1_3}\nwithin_2 = {within_2}\nsource = {}\n",
+                quoted(source)
+            ));
+        }
         lines.join("\n")
     }
 
@@ -302,6 +346,7 @@ impl Machine {
             socket: None,
             injection: None,
             rank: Costs::default(),
+            predictions: None,
         }
     }
 
@@ -430,7 +475,16 @@ mod tests {
         let mut machine = Machine::builtin("lassen").unwrap();
         machine.about = "a \"name\" with \\ and Ω".to_owned();
         (machine.rank.flag, machine.rank.rate, machine.rank.read) = (Some(0.0), Some(1e4 / 3.0), 1e-12);
+        let mut shares = Predictions { number: 3, within_1_3: 2.0 / 3.0, within_2: 1.0, source: "here".to_owned() };
+        machine.predictions = Some(shares.clone());
         assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
+        assert_eq!(
+            shares.to_string(),
+            "67 % of 3 predictions are within a factor of 1.3 of measured times, 100 % within 2"
+        );
+        shares.within_2 = 1.5;
+        let wrong = Machine { predictions: Some(shares), ..machine.clone() };
+        assert!(Machine::read(&wrong.write()).unwrap_err().to_string().ends_with("not between 0 and 1"));
         let rounded = machine.rounded(3);
         assert_eq!((rounded.rank.rate, rounded.rank.flag), (Some(3330.0), Some(0.0)));
     }

@@ -272,7 +272,7 @@ pub(crate) fn measure(
     };
     let rank = Costs { rate, source, ..Costs::default() };
     let (name, about) = (name.to_owned(), format!("{shape}, {mpi_name}"));
-    let mut machine = Machine { name, about, network, node, socket, injection: None, rank };
+    let mut machine = Machine { name, about, network, node, socket, injection: None, rank, predictions: None };
     on_node::find(mpi, ranks, &mut machine)?;
     Ok((machine.rounded(3), text))
 }

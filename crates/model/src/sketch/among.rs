@@ -200,6 +200,14 @@ impl Members {
                 stages
             }
             Expression::Bruck(radix) => self.doubles((*radix).max(2), bytes, false),
+            // At each halved distance, the blocks whose distance is an odd multiple of it.
+            Expression::Plain(Plain::Sparbit) => {
+                let rounds = (0..count.next_power_of_two().ilog2()).rev().map(|power| 1 << power);
+                let blocks = |distance: u32| count.div_ceil(distance) - count.div_ceil(2 * distance);
+                rounds
+                    .map(|distance| self.round_stage(distance, true, 1, f64::from(blocks(distance)) * bytes))
+                    .collect()
+            }
             _ => return None,
         })
     }

@@ -244,6 +244,7 @@ mod tests {
             "neighbor-exchange",
             "recursive-doubling",
             "recursive-halving",
+            "sparbit",
             "spread-out",
             "locality(node)",
             "locality(node, ports=4)",
