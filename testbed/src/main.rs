@@ -24,6 +24,7 @@ mod setup;
 mod speed;
 mod suite;
 mod suites;
+mod supercomputers;
 mod table;
 mod watching;
 mod worth;
@@ -100,6 +101,18 @@ enum Ask {
         /// Measures again what an earlier run has measured.
         #[arg(long)]
         again: bool,
+    },
+    /// Compares the model with times that others measured on four supercomputers.
+    Supercomputers {
+        /// Also prints the fitted machines, predictions by algorithm, and cases in which the selected algorithm is slower.
+        #[arg(long)]
+        details: bool,
+        /// Writes the machine files of the four systems, which come with the library.
+        #[arg(long)]
+        write: bool,
+        /// Compares the output with docs/theory/model.md instead of printing it.
+        #[arg(long, conflicts_with = "details")]
+        check: bool,
     },
     /// Compares times of collectives on emulated nodes with what the model predicts from messages between two ranks. Needs root privileges.
     Predict {
@@ -294,6 +307,7 @@ fn ask() -> Result<()> {
             | Ask::Referee { .. }
             | Ask::Papers { .. }
             | Ask::Scale { .. }
+            | Ask::Supercomputers { .. }
             | Ask::Instructions { .. }
             | Ask::Work { .. }
     );
@@ -313,6 +327,7 @@ fn ask() -> Result<()> {
         Ask::Scale { check } => scale::run(check),
         Ask::Natives { launches, seconds, again } => natives::run(launches, seconds, again),
         Ask::Predict { launches, seconds, again } => predict::run(launches, seconds, again),
+        Ask::Supercomputers { details, write, check } => supercomputers::run(details, write, check),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::CURRENT), launches),
         Ask::Roots { mpis } => speed::roots(some(&mpis, Mpi::CURRENT)),
         Ask::Cluster { shape, mpi, command } => {

@@ -74,6 +74,7 @@ impl Network {
                 flag: Some(0.0),
                 ..Costs::default()
             },
+            predictions: None,
         }
     }
 }
