@@ -173,11 +173,15 @@ fn fortran(mpi: Mpi) -> Result<PathBuf> {
     Ok(output)
 }
 
-/// Runs cargo on the crate of the Rust API, with an MPI for rsmpi.
+/// Runs cargo on the crate of the Rust API, with an MPI for rsmpi. Development builds have no flags, as those of `.ci/run fast`, so that
+/// dependencies are not built again.
 fn cargo(words: &[&str]) -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(words).args(["--quiet", "--locked", "--package", "bruckner"]).current_dir(root());
     command.env("MPICC", Mpi::Openmpi4.compiler()).env("RUSTDOCFLAGS", "-D warnings");
+    if !words.contains(&"--release") {
+        command.env_remove("RUSTFLAGS");
+    }
     // An example that cannot start this MPI fails.
     command.env("BRUCKNER_MPI", Mpi::library_of_openmpi4()?);
     if !command.status()?.success() {
