@@ -29,7 +29,18 @@ fn machine(job: &Job, rows: &[Row], fitted: &Fitted) -> Machine {
     }
 }
 
-/// Writes the files, or compares them: for each system the job with one rank on each node that has the most rows.
+/// Writes a file of the project, or returns an error if it differs from `text`.
+pub(super) fn keep(file: &str, text: &str, write: bool) -> Result<()> {
+    let path = root().join(file);
+    if write {
+        std::fs::write(&path, text)?;
+    }
+    let is = std::fs::read_to_string(&path).unwrap_or_default();
+    ensure!(is == text, "{file} differs: cargo testbed supercomputers --write");
+    Ok(())
+}
+
+/// Writes the machine files, or compares them: for each system the job with one rank on each node that has the most rows.
 pub(super) fn run(
     out: &mut String,
     jobs: &BTreeMap<Job, Vec<Row>>,
@@ -46,14 +57,8 @@ pub(super) fn run(
     let _ = writeln!(out);
     for job in best.into_values() {
         let machine = machine(job, &jobs[job], &fits[job]);
-        let file = root().join("crates/model/machines").join(&machine.name).with_extension("toml");
         let _ = writeln!(out, "{}: {}", machine.name, machine.predictions.as_ref().context("compared")?);
-        if write {
-            std::fs::write(&file, machine.write())?;
-        } else {
-            let is = std::fs::read_to_string(&file).unwrap_or_default();
-            ensure!(is == machine.write(), "{} differs: cargo testbed supercomputers --write", file.display());
-        }
+        keep(&format!("crates/model/machines/{}.toml", machine.name), &machine.write(), write)?;
     }
     Ok(())
 }

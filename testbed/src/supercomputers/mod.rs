@@ -217,7 +217,7 @@ fn by_algorithm(out: &mut String, jobs: &BTreeMap<Job, Vec<Row>>, fits: &BTreeMa
 }
 
 /// Fits, predicts and prints. With `details`, also prints the fitted machines, and predictions by algorithm. With `write`, writes the machine
-/// files of the four systems; otherwise returns an error if they differ. With `check`, compares the output with its listing instead of
+/// files of the four systems and the figure; otherwise returns an error if they differ. With `check`, compares the output with its listing instead of
 /// printing it.
 pub(crate) fn run(details: bool, write: bool, check: bool) -> Result<()> {
     let mut out = String::new();
@@ -244,7 +244,7 @@ pub(crate) fn run(details: bool, write: bool, check: bool) -> Result<()> {
     let others = jobs.iter().filter(|(job, _)| !fits.contains_key(job));
     table(&mut out, others.filter_map(|(job, rows)| Some((job, score(rows, &nearest(job, &fits)?, false)))));
     let _ = writeln!(out, "\nSelection among the mapped algorithms and the MPI's default:");
-    selection::run(&mut out, &jobs, &fits, details);
+    let figure = selection::run(&mut out, &jobs, &fits, details).svg()?;
     let (near, rough, cost, worst) = GOALS;
     let _ = writeln!(out);
     let [is_near, is_rough] = [1.3, 2.0].map(|factor| within(&total.ratios, factor));
@@ -258,6 +258,7 @@ pub(crate) fn run(details: bool, write: bool, check: bool) -> Result<()> {
         let _ = writeln!(out, "{what}: {is:.2}{}", if holds { "" } else { ", goal not reached" });
     }
     files::run(&mut out, &jobs, &fits, write)?;
+    files::keep("docs/theory/supercomputers.svg", &figure, write)?;
     match check {
         true => listing::compare(PAGE, COMMAND, &out, |line| Some(line.trim_end().to_owned())),
         false => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use bruckner_choose::{Origin, native_algorithm, native_reduce_scatter};
+use bruckner_render::{Chart, Figure, Point, Scale, Series};
 use bruckner_schedule::Collective;
 
 use super::data::{Job, Row};
@@ -43,9 +44,46 @@ fn gain(job: &Job, machine: &Fitted, case: &Case<'_>) -> Option<Gain> {
     })
 }
 
+/// Draws the gains of systems whose MPI's sources are public, in descending order of the fastest algorithm's speedup.
+fn figure(gains: &BTreeMap<String, Vec<Gain>>) -> Figure {
+    let chart = |system: &str| {
+        let mut of_system: Vec<&Gain> =
+            gains.iter().filter(|(name, _)| name.starts_with(system)).flat_map(|(_, gains)| gains).collect();
+        of_system.sort_by(|a, b| b.fastest.total_cmp(&a.fastest));
+        let series = |name: &str, value: &dyn Fn(&Gain) -> f64| {
+            let point = |(x, gain): (usize, &&Gain)| {
+                let y = value(gain);
+                Point { x: x as f64, y, low: y, high: y }
+            };
+            Series { name: name.to_owned(), points: of_system.iter().enumerate().map(point).collect() }
+        };
+        let label = |number: usize| if number.is_multiple_of(20) { number.to_string() } else { String::new() };
+        Chart {
+            title: system.replace('_', "-"),
+            categories: (0..of_system.len()).map(label).collect(),
+            x: "case, by the speedup of the fastest algorithm".to_owned(),
+            y: "speedup over the MPI's default".to_owned(),
+            scale: Scale::Count,
+            series: vec![
+                series("fastest measured algorithm", &|gain| gain.fastest),
+                series("selected by the model", &|gain| gain.selected),
+            ],
+            marks: Vec::new(),
+            vertical_lines: Vec::new(),
+        }
+    };
+    let title = "Flat algorithms that others measured, and what the model selects among them".to_owned();
+    Figure { title, charts: ["leonardo", "mare_nostrum"].map(chart).into() }
+}
+
 /// Appends the gains by system to `out`: of the jobs that machines were fitted to, and of the others. With `details`, also the cases in which
-/// the selected algorithm is slower than the default.
-pub(super) fn run(out: &mut String, jobs: &BTreeMap<Job, Vec<Row>>, fits: &BTreeMap<&Job, Fitted>, details: bool) {
+/// the selected algorithm is slower than the default. Returns a figure of all gains.
+pub(super) fn run(
+    out: &mut String,
+    jobs: &BTreeMap<Job, Vec<Row>>,
+    fits: &BTreeMap<&Job, Fitted>,
+    details: bool,
+) -> Figure {
     let mut gains: BTreeMap<String, Vec<Gain>> = BTreeMap::new();
     for (job, rows) in jobs {
         let (machine, kind) = match fits.get(job) {
@@ -69,6 +107,7 @@ pub(super) fn run(out: &mut String, jobs: &BTreeMap<Job, Vec<Row>>, fits: &BTree
         line(out, name, &gains.iter().collect::<Vec<_>>());
     }
     line(out, "all", &gains.values().flatten().collect::<Vec<_>>());
+    figure(&gains)
 }
 
 /// Appends a line of the table.
