@@ -1,5 +1,5 @@
-//! What MPIs' implementations of an algorithm do besides the messages, copies and reductions of ours. The sources are those of Open MPI
-//! 4.1 (`ompi/mca/coll/base`), from which the authors of the measurements copied most of their own code.
+//! Additional work of MPIs' implementations of an algorithm, besides the messages, copies and reductions of ours. The sources are those of
+//! Open MPI 4.1 (`ompi/mca/coll/base`), from which the authors of the measurements copied most of their own code.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;

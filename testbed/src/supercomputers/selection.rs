@@ -1,4 +1,4 @@
-//! What the library's rules select among the measured algorithms, against the MPI's default.
+//! Selection by the library's rules among the measured algorithms, against the MPI's default.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -205,7 +205,7 @@ impl Members {
                 let rounds = (0..count.next_power_of_two().ilog2()).rev().map(|power| 1 << power);
                 let blocks = |distance: u32| count.div_ceil(distance) - count.div_ceil(2 * distance);
                 rounds
-                    .map(|distance| self.round_stage(distance, true, 1, f64::from(blocks(distance)) * bytes))
+                    .map(|distance| self.round_stage(distance, false, 1, f64::from(blocks(distance)) * bytes))
                     .collect()
             }
             _ => return None,
