@@ -29,8 +29,8 @@ pub(crate) fn check() -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Returns functions and the bytes by which they move the stack pointer. A function with a large frame first touches its pages in a loop,
-/// which ends at the address in r11.
+/// Returns each function of a disassembly with the number of bytes that it subtracts from the stack pointer. A function with a large frame
+/// does this page by page in a loop, down to the address in r11, whose distance is counted instead.
 fn frames(text: &str) -> Vec<(&str, u64)> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut frames: Vec<(&str, u64)> = Vec::new();

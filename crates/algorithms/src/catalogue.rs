@@ -226,7 +226,7 @@ pub fn sampling(p: u32) -> (usize, usize) {
     }
 }
 
-/// Returns the entries of the catalogue for exactly P ranks.
+/// Returns the entries of the catalogue for P ranks, after sampling.
 pub fn entries(p: u32) -> Vec<Entry> {
     let is_flat = |entry: &Entry| {
         let rotates = matches!(entry.expression, Expression::Factors(_) | Expression::ModifiedBruck(_));

@@ -54,8 +54,8 @@ impl FreeingCommunicators {
         self.list().all.iter_mut().filter(|one| one.comm == comm).for_each(|one| one.deleted = true);
     }
 
-    /// Records that a call that frees a communicator returns. If our attribute still exists, MPI will delete the attributes later, so the
-    /// entry stays.
+    /// Removes the entry of a communicator that a call has freed. If MPI has not yet deleted our attribute, it will do so later, and the
+    /// entry stays until the handle refers to a live communicator.
     pub fn free_returned(&self, id: FreeId) {
         self.list().all.retain(|one| one.id != id || !one.deleted);
     }

@@ -77,8 +77,8 @@ pub enum LibraryPresence {
     Unknown(String),
 }
 
-/// Returns the mark that `bruckner exec` sets: job, rank, and the file that it starts, or `any` if the user promises that this file passes
-/// the library on.
+/// Returns the value of [`MARK`], the variable that `bruckner exec` sets: job, rank, and the program file that it starts. Without a file it
+/// contains `any`: by `--through`, the user promises that a script passes `LD_PRELOAD` on to the program.
 pub fn mark(variable: &dyn Fn(&str) -> Option<String>, file: Option<FileId>) -> String {
     let file = file.map_or_else(|| "any".to_owned(), |(device, number)| format!("{device}:{number}"));
     format!("{} {file}", identity(variable))

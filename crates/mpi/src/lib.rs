@@ -1,9 +1,9 @@
 //! Finds the MPI library at run time and calls it.
 //!
-//! This crate links to no MPI and reads no MPI header. It finds the MPI library among the objects that the process has loaded, determines
-//! its [`Family`] from its symbols, and calls its functions by their `PMPI_` names through [`Mpi`]. [`MpiTransport`] transfers the
-//! messages of plans; [`locations`] determines which ranks share a node; [`Mpi::attach`] attaches state to a communicator; [`Tags`]
-//! allocates ranges of tags on an internal communicator that several communicators share.
+//! This crate links to no MPI and reads no MPI header. It finds the MPI library among the objects that the process has loaded, or else
+//! loads that of the launcher. It determines the library's [`Family`] from its symbols, and calls its functions by their `PMPI_` names
+//! through [`Mpi`]. [`MpiTransport`] transfers the messages of plans; [`locations`] determines which ranks share a node; [`Mpi::attach`]
+//! attaches state to a communicator; [`Tags`] allocates ranges of tags on an internal communicator that several communicators share.
 
 mod collectives;
 mod communicators;

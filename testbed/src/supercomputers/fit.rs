@@ -47,7 +47,7 @@ pub(super) struct Fitted {
     new_page: f64,
     /// Size of a vector from which each call takes temporary memory anew from the kernel.
     new_pages_from: u64,
-    /// The collective whose recursive doubling was fitted.
+    /// The collective by whose recursive doubling the machine was fitted.
     pub(super) doubling: Collective,
     /// Times of messages, in ascending order of size.
     samples: Vec<Sample>,

@@ -66,7 +66,7 @@ pub(crate) fn run(
     Ok(if enough || !first { Answer::Success } else { Answer::Failure })
 }
 
-/// Compares the second contender with the first.
+/// Compares contender B, which may have a delay, with contender A, which is the same algorithm without one.
 fn compare(case: &Case, look: TimingMethod, effort: &Effort) -> Result<Comparison> {
     let results = Results::of_case(case.clone());
     let joined = join_cases(&results);

@@ -1,4 +1,4 @@
-//! `bruckner probe`: measures the costs of messages and shared memory, and writes the profile of a machine.
+//! `bruckner probe`: measures the costs of messages and shared memory, and writes a machine file.
 
 mod messages;
 mod on_node;

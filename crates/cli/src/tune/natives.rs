@@ -14,7 +14,7 @@ use super::{rounded, write_profile};
 use crate::bench::{Problem, Size, best_natives};
 use crate::explain::read_profile;
 
-/// Number of full launches in which a case is measured; a short trial launch counts as a fraction of one.
+/// Assumed cost of measuring a case, in full launches; a short trial launch counts as a fraction of one.
 const LAUNCHES: f64 = 6.0;
 /// Minimum seconds for a case in one launch, even if the total time then exceeds the budget.
 const LEAST: f64 = 0.05;

@@ -39,8 +39,9 @@ impl CallKey {
     }
 }
 
-/// Returns the key of a call, if its arguments alone decide how it is handled. `size` returns how many counts of a list are read to find
-/// the largest: one for each rank, or none where all calls are passed through; `None` if that is undecided, so that the call has no key.
+/// Returns the key of a call, or `None` if the call's arguments alone do not decide how it is handled. `size` returns how many counts of a
+/// list are read to find the largest: one for each rank, or none where all calls are passed through. While that is undecided, `size`
+/// returns `None`, and the call has no key.
 #[inline(always)]
 pub(crate) fn key_of(backend: &impl Backend, call: &Call, size: impl FnOnce() -> Option<u32>) -> Option<CallKey> {
     let (function, datatype, root) = (call.function as u64, call.recv.datatype, call.root as u64);

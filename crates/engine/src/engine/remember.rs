@@ -14,8 +14,9 @@ use crate::normalize::{CallSignature, NormalizedCall};
 use crate::plan::Prepared;
 
 impl<B: Backend> Engine<B> {
-    /// Returns the key of a call, if its arguments alone decide how it is handled. `listed` returns how many counts of a list are read for
-    /// the key; `None` if that is undecided, so that the call has no key.
+    /// Returns the key by which the caches recognise a call, or `None` if the call's arguments alone do not decide how it is handled. The
+    /// key of a call with a list of counts contains the largest count. `listed` returns how many counts to read for it, and `None` while
+    /// that is undecided; then the call has no key.
     pub(super) fn key_of(&self, call: &Call, listed: impl Fn() -> Option<u32>) -> Option<CallKey> {
         match is_built_in(self.backend, call) {
             true => key_of(self.backend, call, listed),

@@ -55,7 +55,7 @@ pub(crate) struct Execution<B: Backend> {
     output: Option<StagedOutput>,
     received: Option<StagedBlocks>,
     learning: PostingChoice,
-    /// The buffers of all executions, once an execution has shown that no buffer needs staging.
+    /// Buffers that every further execution uses, because an earlier one has shown that none needs staging; `None` until then.
     settled: Option<Buffers>,
     pub(super) failed: Option<Error>,
 }
