@@ -216,7 +216,8 @@ fn radices(p: u32) -> Vec<(u32, bool)> {
     (2..p).filter(listed).map(|r| (r, main.contains(&r))).collect()
 }
 
-/// Returns (n, m) for P ranks: every m-th entry is verified among flat algorithms with equal counts, and every n-th among all others.
+/// Returns how densely the catalogue is sampled for P ranks, as (n, m): one in m of the entries for flat algorithms with equal counts is
+/// verified, and one in n of all others.
 pub fn sampling(p: u32) -> (usize, usize) {
     match p {
         0..=24 => (1, 1),

@@ -370,7 +370,7 @@ fn steps(code: &Code, names: &dyn TranslateRanks, tag: u32) -> Result<(Vec<Step>
     Ok((steps, requests, tags))
 }
 
-/// Reads the steps of a rank's code back as a program, so that the verifier can check them.
+/// Translates a rank's code to steps, and the steps back to code, so that the verifier can check the translation.
 pub fn read_back(code: &Code) -> Result<Code, CompileError> {
     let (steps, ..) = steps(code, &IdentityTranslation, 0)?;
     // Each private cell (a block that is forwarded) is read back as a line of its own.

@@ -308,8 +308,8 @@ impl Cluster {
         self.names.iter().for_each(|name| end_all_in(name));
     }
 
-    /// Runs a command and returns its exit code. Meanwhile, ends all processes on a node when its time of loss comes, and ends the command
-    /// on an interrupt.
+    /// Runs a command and returns its exit code. Meanwhile, ends all processes of a node at the time given by `--lose-node`, and ends the
+    /// command on an interrupt.
     fn run_and_lose_nodes(&self, command: &mut Command) -> Result<i32> {
         let mut child = command.spawn().with_context(|| format!("{:?} does not start", command.get_program()))?;
         let (mut lost, mut asked) = (Vec::new(), None);

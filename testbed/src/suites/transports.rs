@@ -1,4 +1,4 @@
-//! Open MPI on the transports of clusters: UCX, as on InfiniBand, and libfabric.
+//! Tests of Open MPI on the transports of clusters: UCX, as on InfiniBand, and libfabric.
 
 use anyhow::Result;
 

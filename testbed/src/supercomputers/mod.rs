@@ -216,8 +216,8 @@ fn by_algorithm(out: &mut String, jobs: &BTreeMap<Job, Vec<Row>>, fits: &BTreeMa
     }
 }
 
-/// Fits, predicts and prints. With `details`, also prints the fitted machines, and predictions by algorithm. With `write`, writes the machine
-/// files of the four systems and the figure; otherwise returns an error if they differ. With `check`, compares the output with its listing instead of
+/// Fits a machine to each job that has the two collectives, predicts the times of the other algorithms, and prints the errors. With `details`, also prints the fitted machines, and predictions by algorithm. With `write`, writes the machine
+/// files of the four systems and the figure; otherwise returns an error if the stored files differ from these. With `check`, compares the output with the listing in [`PAGE`] instead of
 /// printing it.
 pub(crate) fn run(details: bool, write: bool, check: bool) -> Result<()> {
     let mut out = String::new();

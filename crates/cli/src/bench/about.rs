@@ -38,7 +38,7 @@ pub(crate) fn processor() -> String {
     line("/proc/cpuinfo", "model name").unwrap_or_default()
 }
 
-/// Gathers a description of the machine from all ranks; every rank gets the result. Collective.
+/// Describes the machine: host name and pinning of every rank, and processor, kernel and load of this rank's host. Collective.
 pub(crate) fn machine(mpi: &Mpi) -> Result<Host> {
     let file = |path: &str| line(path, "").unwrap_or_default();
     let own = |name: &str| line("/proc/self/status", name).unwrap_or_default();

@@ -51,7 +51,7 @@ fn is_launcher(word: &str) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
     words: Vec<String>,
-    /// Indices in `words` of the programs; a job may have several programs, separated by `:`.
+    /// Indices of the programs in `words`; a job may have several programs, separated by `:`.
     programs: Vec<usize>,
 }
 

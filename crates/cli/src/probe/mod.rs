@@ -105,7 +105,7 @@ impl Probe {
 /// Function from a rank to the ranks that it exchanges messages with.
 type Partners = Box<dyn Fn(u32) -> Vec<u32>>;
 
-/// Returns the partners of ranks that exchange messages in pairs.
+/// Returns the function that gives each rank its partners in `pairs`.
 fn pairs(pairs: Vec<(u32, u32)>) -> Partners {
     Box::new(move |rank| {
         let of = |&(a, b): &(u32, u32)| match rank {

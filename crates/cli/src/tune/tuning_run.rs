@@ -28,9 +28,9 @@ pub(super) struct CaseResult {
     pub(super) winner: Option<Winner>,
 }
 
-/// Minimum number of blocks, enough for an interval at [`CONFIDENCE`].
+/// Minimum number of blocks if the time limit allows.
 const BLOCKS: usize = 15;
-/// Number of blocks that are measured even beyond the time limit: enough for a result if all of them agree.
+/// Minimum number of blocks, even beyond the time limit: enough for an interval at [`CONFIDENCE`] if all of them agree.
 const LEAST: usize = 7;
 /// A candidate slower than the best by this factor in each of the first blocks is dropped.
 const DROP_FACTOR: f64 = 1.2;

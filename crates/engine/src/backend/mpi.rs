@@ -311,10 +311,10 @@ unsafe fn invoke<const N: usize>(mpi: &Mpi, call: &Call, flavour: Flavour, more:
     unsafe { mpi.collective(call.function, flavour, call.is_wide(), &words.words[..words.len]) }
 }
 
-/// Runs a call by another library's function for the same collective.
+/// Runs a collective call with another library's function instead of the MPI's.
 ///
 /// # Safety
-/// The arguments are valid for the MPI function of the same name.
+/// The arguments of the call and `comm` are valid for the MPI function `call.function`.
 pub unsafe fn run_external(
     mpi: &Mpi,
     external: &ExternalCollectives,
