@@ -135,7 +135,8 @@ plain! {
 pub enum Lanes {
     /// Every rank acts as this number of lanes (its ports).
     PerRank(u32),
-    /// Every rank is one lane, and the first lane stays idle, as in the papers.
+    /// Every rank is one lane, and one lane of each region stays idle, as in the papers of Bienz et al.: the first one, or in an allreduce
+    /// the one with the number of the region.
     Paper,
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn message(end: End, places: Places, peer: Rank) -> Message {
     Message { end, payload: Payload::Data, places, peer, tag: Tag(0) }
 }
 
-/// Returns the private line that holds the blocks of rank `source`, one slot for each destination.
+/// Returns the line of slots in this rank's private memory that holds the blocks of rank `source`: one slot for each destination.
 pub(crate) fn from(source: Rank) -> Area {
     Area::Line(source.0)
 }

@@ -47,7 +47,7 @@ pub(crate) struct Explain {
     /// Show what the library would choose with this profile, written by `bruckner tune`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "mpi"])]
     profile: Option<PathBuf>,
-    /// Show only this rank; required with --format table or stages for one algorithm, and above 4096 ranks
+    /// Show only this rank; required with --format table or stages, and above 4096 ranks; not allowed with --algorithm all
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
     /// Output format

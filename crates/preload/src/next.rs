@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use bruckner_engine::mpi::Mpi;
 
-/// Function of the same name in a tool that is preloaded behind the library; looked up once.
+/// A tool's function with the same name as one of the library's MPI functions. The tool comes after the library in `LD_PRELOAD`. The function
+/// is looked up until an MPI is loaded, then stored.
 pub(crate) struct ToolFunction {
     function: AtomicPtr<c_void>,
     state: AtomicU8,

@@ -29,7 +29,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Exclusive upper bound of the numbers in a run; sums of offsets cannot overflow.
+    /// Exclusive upper bound of the numbers in a run, small enough that sums of offsets cannot overflow.
     pub const LIMIT: u64 = 1 << 48;
 
     /// Creates a run in normal form: a single block has stride 0, and adjacent blocks are merged into one.

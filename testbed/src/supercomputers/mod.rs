@@ -18,7 +18,7 @@ use fit::Fitted;
 
 use crate::listing;
 
-/// Page with a listing of this command.
+/// Page that shows the output of [`COMMAND`].
 const PAGE: &str = "docs/theory/model.md";
 const COMMAND: &str = "cargo testbed supercomputers";
 
@@ -216,9 +216,10 @@ fn by_algorithm(out: &mut String, jobs: &BTreeMap<Job, Vec<Row>>, fits: &BTreeMa
     }
 }
 
-/// Fits a machine to each job that has the two collectives, predicts the times of the other algorithms, and prints the errors. With `details`, also prints the fitted machines, and predictions by algorithm. With `write`, writes the machine
-/// files of the four systems and the figure; otherwise returns an error if the stored files differ from these. With `check`, compares the output with the listing in [`PAGE`] instead of
-/// printing it.
+/// Fits a machine to each job that has the two collectives, predicts the times of the other algorithms, and prints the errors. With
+/// `details`, also prints the fitted machines, and predictions by algorithm. With `write`, writes the figure and the machine files of the four
+/// systems; otherwise returns an error if the stored files differ from these. With `check`, compares the output with the listing in [`PAGE`]
+/// instead of printing it.
 pub(crate) fn run(details: bool, write: bool, check: bool) -> Result<()> {
     let mut out = String::new();
     let jobs = jobs()?;

@@ -46,7 +46,7 @@ impl<B: Backend> State<B> {
         self.decider.device = true;
     }
 
-    /// Whether a call is known to be passed through.
+    /// Whether the MPI's own function is known to be the first choice for calls of this kind.
     pub(crate) fn is_native(&self, signature: &CallSignature) -> bool {
         self.store.plans.is_native(&self.decider.kind(&signature.question()))
     }

@@ -74,9 +74,10 @@ pub(super) struct Posted {
     pub(super) parts: Parts,
     /// Levels of the segments that contain slots of the message.
     pub(super) levels: SmallVec<[Level; 2]>,
-    /// For a receive of data, the lengths of its slots when it was posted, if sizes are known only locally.
+    /// Lengths of the slots when the message was posted, to be compared with those of the data that arrives. Empty unless this is a receive
+    /// of data and sizes are known only locally.
     pub(super) expected: Vec<Size>,
-    /// Content of the message. The send has it until the two ends are matched, and then the receive.
+    /// Content of the message. The send holds it until the two ends are matched; from then on the receive holds it.
     pub(super) cargo: Cargo,
     pub(super) matched: bool,
     /// Whether the rank is blocked until the message is matched.
