@@ -53,7 +53,14 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         let ask = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Abbrev}", package]).output();
         ask.is_ok_and(|said| said.stdout.starts_with(b"ii"))
     };
-    let missing: Vec<&str> = packages.iter().filter(|package| !is_there(package)).copied().collect();
+    let missing = || -> Vec<&str> { packages.iter().filter(|package| !is_there(package)).copied().collect() };
+    if missing().is_empty() {
+        return Ok(());
+    }
+    // Another command of testbed may be installing, too; apt-get itself does not wait in all of its steps.
+    let lock = std::fs::File::create(std::env::temp_dir().join("bruckner-testbed-apt.lock"))?;
+    lock.lock()?;
+    let missing = missing();
     if missing.is_empty() {
         return Ok(());
     }

@@ -122,7 +122,7 @@ impl Simulate {
                 let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
                 let title = format!("{} on {}, {}: {what}\n", self.collective, self.topology, machine.name);
                 let error = machine.predictions.as_ref().filter(|_| self.model.is_none());
-                let error = error.map(|error| format!("On this machine, {error}.\n")).unwrap_or_default();
+                let error = error.map(|error| format!("By cost formulas, {error}.\n")).unwrap_or_default();
                 title + &table(&head.collect::<Vec<_>>(), &rows) + &error
             }
         };
@@ -147,7 +147,7 @@ impl Simulate {
             "collective": self.collective,
             "topology": self.topology.to_string(),
             "machine": machine.name,
-            "predictions": machine.predictions.as_ref().map(|error| json!({
+            "predictions": machine.predictions.as_ref().filter(|_| self.model.is_none()).map(|error| json!({
                 "number": error.number,
                 "within_1_3": error.within_1_3,
                 "within_2": error.within_2,

@@ -34,7 +34,7 @@ pub struct Machine {
     pub predictions: Option<Predictions>,
 }
 
-/// How near predictions of a machine are to measured times.
+/// How near predictions of a machine by cost formulas are to measured times of flat algorithms with one rank on each node.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Predictions {
@@ -49,11 +49,11 @@ pub struct Predictions {
 }
 
 impl std::fmt::Display for Predictions {
-    /// Writes, for example, `78 % of 81 predictions are within a factor of 1.3 of measured times, 96 % within 2`.
+    /// Writes, for example, `50 % of 81 predictions for flat algorithms are within a factor of 1.3 of measured times, 80 % within 2`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:.0} % of {} predictions are within a factor of 1.3 of measured times, {:.0} % within 2",
+            "{:.0} % of {} predictions for flat algorithms are within a factor of 1.3 of measured times, {:.0} % within 2",
             100.0 * self.within_1_3,
             self.number,
             100.0 * self.within_2
@@ -249,9 +249,9 @@ impl Machine {
             fault = Some(format!("{wrong} is not a valid rate: expected at least 1 byte per second"));
         }
         if let Some(shares) = &machine.predictions
-            && [shares.within_1_3, shares.within_2].into_iter().any(|share| !(0.0..=1.0).contains(&share))
+            && !(0.0 <= shares.within_1_3 && shares.within_1_3 <= shares.within_2 && shares.within_2 <= 1.0)
         {
-            fault = Some("parts of predictions are not between 0 and 1".to_owned());
+            fault = Some("`within_1_3` and `within_2` must be in ascending order, and between 0 and 1".to_owned());
         }
         match fault {
             Some(what) => Err(MachineError::Value { machine: machine.name, what }),
@@ -480,11 +480,11 @@ mod tests {
         assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
         assert_eq!(
             shares.to_string(),
-            "67 % of 3 predictions are within a factor of 1.3 of measured times, 100 % within 2"
+            "67 % of 3 predictions for flat algorithms are within a factor of 1.3 of measured times, 100 % within 2"
         );
         shares.within_2 = 1.5;
         let wrong = Machine { predictions: Some(shares), ..machine.clone() };
-        assert!(Machine::read(&wrong.write()).unwrap_err().to_string().ends_with("not between 0 and 1"));
+        assert!(Machine::read(&wrong.write()).unwrap_err().to_string().ends_with("and between 0 and 1"));
         let rounded = machine.rounded(3);
         assert_eq!((rounded.rank.rate, rounded.rank.flag), (Some(3330.0), Some(0.0)));
     }

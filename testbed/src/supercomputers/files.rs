@@ -9,13 +9,13 @@ use bruckner_model::machine::Predictions;
 
 use super::data::{Job, Row};
 use super::fit::Fitted;
-use super::{score, within};
+use super::{formula_ratios, within};
 use crate::mpis::root;
 
 /// Returns the machine of a job as a machine file has it.
 fn machine(job: &Job, rows: &[Row], fitted: &Fitted) -> Machine {
     let brief = fitted.in_brief();
-    let ratios: Vec<f64> = score(rows, &brief, true).into_values().flat_map(|score| score.ratios).collect();
+    let ratios = formula_ratios(rows, &brief);
     let share = |factor: f64| (within(&ratios, factor) * 100.0).round() / 100.0;
     Machine {
         about: job.about(),
@@ -23,7 +23,10 @@ fn machine(job: &Job, rows: &[Row], fitted: &Fitted) -> Machine {
             number: ratios.len() as u32,
             within_1_3: share(1.3),
             within_2: share(2.0),
-            source: "cargo testbed supercomputers; times of the MPI's flat algorithms, from a barrier".to_owned(),
+            source: format!(
+                "cargo testbed supercomputers; flat algorithms, one rank on each node, from a barrier with a skew of {:.1} us",
+                brief.skew * 1e6
+            ),
         }),
         ..brief.machine
     }

@@ -15,7 +15,7 @@ use super::implementation::{LEAST_NEW_PAGES_FROM, NEW_PAGES_FROM, additional};
 const SHORT: u64 = 2048;
 
 /// Time from one message of a rank to its next, as a part of the time of the shortest step of a ring. On Leonardo and MareNostrum 5, a
-/// further message takes 0.17 to 0.31 µs (Sparbit, linear alltoall), where the shortest step takes 1.3 to 1.6.
+/// further message takes 0.17 to 0.31 µs (Sparbit, linear alltoall), where the shortest step takes 1.3 to 1.6 µs.
 const GAP: f64 = 0.2;
 
 /// Least time of a message of 32 MiB and more: at this part of the highest rate of a ring's steps. Blocks of that size do not stay in a
@@ -189,22 +189,27 @@ impl Fitted {
         }
     }
 
-    /// Returns the predicted time of an algorithm of the MPI in seconds, for the collective and size of a row, if the model has its formula.
+    /// Returns the predicted time of an MPI's implementation of an algorithm in seconds, for the collective and size of a row, if the model
+    /// has its formula.
     pub(super) fn predict(&self, collective: Collective, algorithm: &Expression, row: &Row) -> Option<f64> {
         let ranks = self.shape.ranks();
-        // With fewer elements than ranks, these are recursive doubling in Open MPI.
-        let pieces = [Plain::Ring, Plain::Rabenseifner].map(plain).contains(algorithm);
+        // With fewer elements than ranks, Open MPI's ring is recursive doubling.
         let doubling = plain(Plain::RecursiveDoubling);
-        let short = collective == Collective::Allreduce && pieces && row.total / 4 < u64::from(ranks);
-        let algorithm = if short { &doubling } else { algorithm };
-        let formula = match algorithm {
-            Expression::Plain(Plain::Sparbit) => self.blocks_one_by_one(row.bytes),
-            _ => Sketch::of(collective, algorithm, self.shape, row.bytes)?.on(&self.machine),
+        let ring = collective == Collective::Allreduce && *algorithm == plain(Plain::Ring);
+        let algorithm = if ring && row.total / 4 < u64::from(ranks) { &doubling } else { algorithm };
+        let time = match algorithm {
+            Expression::Plain(Plain::Sparbit) => self.skew + self.blocks_one_by_one(row.bytes),
+            _ => self.formula(collective, algorithm, row)?,
         };
         let more = additional(collective, algorithm, ranks);
         let total = row.total as f64;
         let pages = if row.total >= self.new_pages_from { self.new_page * more.allocated * total } else { 0.0 };
-        Some(self.skew + formula + pages + more.copied * total * self.machine.rank.copy)
+        Some(time + pages + more.copied * total * self.machine.rank.copy)
+    }
+
+    /// Returns the skew and the time by the cost formula alone, in seconds.
+    pub(super) fn formula(&self, collective: Collective, algorithm: &Expression, row: &Row) -> Option<f64> {
+        Some(self.skew + Sketch::of(collective, algorithm, self.shape, row.bytes)?.on(&self.machine))
     }
 
     /// Returns the time of Sparbit in seconds, whose authors send the blocks of a round one by one.
@@ -213,9 +218,13 @@ impl Fitted {
         let network = &self.machine.network;
         let protocol = network.protocol(bytes);
         let first = protocol.latency + bytes as f64 * protocol.per_byte;
-        let next = network.gap.unwrap_or(0.0).max(bytes as f64 / self.machine.node_rate(bytes));
-        let rounds = ranks.next_power_of_two().ilog2();
-        f64::from(rounds) * first + f64::from(ranks - 1 - rounds) * next
+        let round = |distance: u32| {
+            let senders = f64::from(self.shape.on_node.min(distance));
+            let transfer = senders * bytes as f64 / self.machine.node_rate(bytes);
+            let blocks = ranks.div_ceil(distance) - ranks.div_ceil(2 * distance);
+            first + f64::from(blocks - 1) * network.gap.unwrap_or(0.0).max(transfer)
+        };
+        (0..ranks.next_power_of_two().ilog2()).map(|power| round(1 << power)).sum()
     }
 
     /// Returns the machine with as few protocols, and as few digits, as a machine file has.

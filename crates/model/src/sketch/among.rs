@@ -186,6 +186,7 @@ impl Members {
             }
             Expression::Plain(Plain::SpreadOut) => vec![self.to_all(bytes)],
             Expression::SpreadOut { window } => vec![self.windows(*window, bytes)],
+            Expression::Plain(Plain::Pairwise) => vec![self.windows(1, bytes)],
             Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving) => {
                 let even = count.is_power_of_two();
                 let mut stages = match expression {

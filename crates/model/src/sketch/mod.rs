@@ -245,6 +245,7 @@ mod tests {
             "recursive-doubling",
             "recursive-halving",
             "sparbit",
+            "pairwise",
             "spread-out",
             "locality(node)",
             "locality(node, ports=4)",
