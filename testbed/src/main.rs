@@ -110,7 +110,7 @@ enum Ask {
         /// Writes the machine files of the four systems, which come with the library.
         #[arg(long)]
         write: bool,
-        /// Compares the output with docs/theory/model.md instead of printing it.
+        /// Compares the output with docs/theory/supercomputers.md instead of printing it.
         #[arg(long, conflicts_with = "details")]
         check: bool,
     },

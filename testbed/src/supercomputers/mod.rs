@@ -19,7 +19,7 @@ use fit::Fitted;
 use crate::listing;
 
 /// Page that shows the output of [`COMMAND`].
-const PAGE: &str = "docs/theory/model.md";
+const PAGE: &str = "docs/theory/supercomputers.md";
 const COMMAND: &str = "cargo testbed supercomputers";
 
 /// Goals: shares of the predictions within a factor of 1.3 and of 2, and the cost of following the model, as a geometric mean and where
