@@ -130,26 +130,32 @@ fn cases<'a>(rows: &'a [Row], machine: &Fitted) -> BTreeMap<(String, u64), Case<
     cases
 }
 
-/// Returns the predicted divided by the measured times of a job, by the cost formulas and the skew alone.
+/// Returns the rows of mapped algorithms with data, without those that `machine` was fitted to if it was fitted to this job.
+fn predicted_rows<'a>(
+    rows: &'a [Row],
+    machine: &'a Fitted,
+    fitted: bool,
+) -> impl Iterator<Item = (&'a Row, &'a Expression)> {
+    rows.iter().filter(|row| row.bytes > 0).filter_map(move |row| match &row.algorithm {
+        Algorithm::Mapped(algorithm) if !(fitted && machine.is_fitted_to(row.collective, algorithm)) => {
+            Some((row, algorithm))
+        }
+        _ => None,
+    })
+}
+
+/// Returns the predicted divided by the measured times of a fitted job, by the cost formulas and the skew alone.
 fn formula_ratios(rows: &[Row], machine: &Fitted) -> Vec<f64> {
-    let ratio = |row: &Row| {
-        let Algorithm::Mapped(algorithm) = &row.algorithm else { return None };
-        let is_prediction = row.bytes > 0 && !machine.is_fitted_to(row.collective, algorithm);
-        let predicted = machine.formula(row.collective, algorithm, row).filter(|_| is_prediction)?;
-        Some(predicted / row.median)
-    };
-    rows.iter().filter_map(ratio).collect()
+    let ratio =
+        |(row, algorithm): (&Row, &Expression)| Some(machine.formula(row.collective, algorithm, row)? / row.median);
+    predicted_rows(rows, machine, true).filter_map(ratio).collect()
 }
 
 /// Scores the predictions of a machine for a job, by collective. With `fitted`, the machine was fitted to this job, so the two collectives
 /// that it was fitted to do not count as predictions.
 fn score(rows: &[Row], machine: &Fitted, fitted: bool) -> BTreeMap<String, Score> {
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.bytes > 0) {
-        let Algorithm::Mapped(algorithm) = &row.algorithm else { continue };
-        if fitted && machine.is_fitted_to(row.collective, algorithm) {
-            continue;
-        }
+    for (row, algorithm) in predicted_rows(rows, machine, fitted) {
         if let Some(predicted) = machine.predict(row.collective, algorithm, row) {
             scores.entry(row.collective.to_string()).or_default().ratios.push(predicted / row.median);
         }
@@ -172,7 +178,7 @@ fn score(rows: &[Row], machine: &Fitted, fitted: bool) -> BTreeMap<String, Score
     scores
 }
 
-/// Prints the scores of jobs by system and collective, and returns the total.
+/// Appends the scores of jobs by system and collective to `out`, and returns the total.
 fn table<'a>(out: &mut String, scored: impl Iterator<Item = (&'a Job, BTreeMap<String, Score>)>) -> Score {
     let mut rows: BTreeMap<String, Score> = BTreeMap::new();
     let mut total = Score::default();
@@ -201,14 +207,11 @@ fn nearest(job: &Job, fits: &BTreeMap<&Job, Fitted>) -> Option<Fitted> {
     of_system.min_by(|(a, _), (b, _)| apart(a).total_cmp(&apart(b))).map(|(_, fitted)| fitted.for_job(job))
 }
 
+/// Appends the errors of predictions by system and algorithm to `out`.
 fn by_algorithm(out: &mut String, jobs: &BTreeMap<Job, Vec<Row>>, fits: &BTreeMap<&Job, Fitted>) {
     let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (job, machine) in fits {
-        for row in jobs[*job].iter().filter(|row| row.bytes > 0) {
-            let Algorithm::Mapped(algorithm) = &row.algorithm else { continue };
-            if machine.is_fitted_to(row.collective, algorithm) {
-                continue;
-            }
+        for (row, algorithm) in predicted_rows(&jobs[*job], machine, true) {
             let Some(predicted) = machine.predict(row.collective, algorithm, row) else { continue };
             let name = format!("{:<13} {} {algorithm}", job.system, row.collective);
             ratios.entry(name).or_default().push(predicted / row.median);
